@@ -1,0 +1,51 @@
+"""The options that several commands share, and what they are turned into."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from respool import settings
+from respool.errors import BrokerError
+from respool.kafka import Kafka
+from respool.settings import Settings
+
+Home = Annotated[
+    Path | None,
+    typer.Option(help="Folder of broker data, checkpoints and logs.  [default: .respool; RESPOOL_HOME]"),
+]
+BootstrapServers = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="A Kafka that is already there, in place of the embedded broker."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs in place of text for people.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def load(**flags: Any) -> Settings:
+    """Return the settings of a command from its flags, the environment and respool.toml."""
+    return settings.load(flags)
+
+
+def connect(found: Settings) -> Kafka:
+    """Return the Kafka of these settings, once a broker answers there."""
+    from respool import topics
+    from respool.local import broker
+
+    servers = found.bootstrap_servers or found.kafka.get("bootstrap.servers")
+    options = {name: value for name, value in found.kafka.items() if name != "bootstrap.servers"}
+    if servers:
+        kafka = Kafka(servers, options)
+        step = "Check the address, and the [kafka] table of respool.toml."
+    else:
+        address = broker.address(found.home)
+        if address is None:
+            raise BrokerError(
+                f"No broker runs for the home {found.home}. Start one with: respool broker start, "
+                "or name another Kafka with --bootstrap-servers."
+            )
+        kafka = Kafka(address)
+        step = "See: respool broker status, respool broker logs."
+    if not topics.answers(kafka):
+        raise BrokerError(f"No Kafka broker answers at {kafka.bootstrap_servers}. {step}")
+    return kafka

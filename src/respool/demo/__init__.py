@@ -1,0 +1,1 @@
+"""The scenarios: walk-throughs played live on a real broker and checked."""

@@ -1,0 +1,1 @@
+"""What makes respool run on one machine with nothing installed: jars, Spark session, Kafka broker."""

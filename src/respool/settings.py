@@ -1,0 +1,185 @@
+"""respool.toml, RESPOOL_* variables and flags become one frozen Settings.
+
+A flag wins over a variable, a variable over the file, the file over the default. An unknown key is an error wherever
+it stands. A secret is never written down: a value of the `[kafka]` or `[spark]` table that starts with `env:` or
+`file:` is taken from that variable or file.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+from zoneinfo import available_timezones
+
+from respool.errors import SettingsError, did_you_mean
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+CONFIG_FILE = "respool.toml"
+_PREFIX = "RESPOOL_"
+_TABLES = ("kafka", "spark")
+_NOT_SETTINGS = frozenset({"RESPOOL_CONFIG", "RESPOOL_DEBUG"})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything a command needs to know about where it runs.
+
+    Attributes:
+        home: The folder of broker data, checkpoints, archive and logs.
+        bootstrap_servers: A Kafka that is already there; None for the embedded broker of the home.
+        master: Spark's master.
+        timezone: The zone in which a pipeline reads times that name none, and writes its results.
+        broker_port: The port wanted for the embedded broker.
+        ivy_settings: An ivysettings.xml that names another jar repository, for machines behind a mirror.
+        kafka: Options of every Kafka client, by librdkafka's names or by Java's.
+        spark: Spark's own settings, by their full names.
+    """
+
+    home: Path = Path(".respool")
+    bootstrap_servers: str | None = None
+    master: str = "local[*]"
+    timezone: str = "UTC"
+    broker_port: int = 9092
+    ivy_settings: Path | None = None
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    spark: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints, one for each pipeline."""
+        return self.home / "checkpoints"
+
+    @property
+    def logs(self) -> Path:
+        """The folder of Spark's logs."""
+        return self.home / "logs"
+
+
+def load(
+    flags: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Settings:
+    """Return the settings of a command.
+
+    Args:
+        flags: What the command line gave, by the names of Settings' fields; None values are left out.
+        environ: The variables; the process's own by default.
+        folder: Where to look for respool.toml; the working folder by default.
+    """
+    environ = os.environ if environ is None else environ
+    folder = Path.cwd() if folder is None else folder
+    values: dict[str, Any] = {}
+    named = environ.get("RESPOOL_CONFIG")
+    file = Path(named) if named else folder / CONFIG_FILE
+    if named and not file.is_file():
+        raise SettingsError(f"RESPOOL_CONFIG names {file}, which is not there. Correct it or unset it.")
+    if file.is_file():
+        values |= _from_file(file, environ)
+    values |= _from_environment(environ)
+    values |= {name: value for name, value in (flags or {}).items() if value is not None}
+    settings = replace(Settings(), **values)
+    check_timezone(settings.timezone)
+    home = Path(settings.home).expanduser()
+    return replace(settings, home=home if home.is_absolute() else folder / home)
+
+
+def check_timezone(name: str) -> str:
+    """Return `name` when it is a time zone that Python and Spark know, and raise SettingsError otherwise."""
+    zones = available_timezones()
+    if name not in zones:
+        raise SettingsError(
+            f"'{name}' is not a time zone.{did_you_mean(name, sorted(zones))} Give a name such as UTC or Europe/Paris."
+        )
+    return name
+
+
+def _from_file(file: Path, environ: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        found = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file} is not readable as TOML: {error}. Correct that line.") from error
+    values: dict[str, Any] = {}
+    for key, value in found.items():
+        _check_key(key, str(file))
+        if key in _TABLES:
+            values[key] = _table(key, value, file, environ)
+        else:
+            values[key] = _scalar(key, value, str(file))
+    return values
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for variable, value in environ.items():
+        if not variable.startswith(_PREFIX) or variable in _NOT_SETTINGS:
+            continue
+        key = variable.removeprefix(_PREFIX).lower()
+        if key in _TABLES:
+            raise SettingsError(f"{variable} cannot be set: '{key}' is a table. Write it in {CONFIG_FILE}.")
+        _check_key(key, f"the environment ({variable})")
+        values[key] = _scalar(key, value, f"the variable {variable}")
+    return values
+
+
+def _check_key(key: str, where: str) -> None:
+    known = [one.name for one in fields(Settings)]
+    if key not in known:
+        raise SettingsError(
+            f"{where} has an unknown key '{key}'.{did_you_mean(key, known)} The keys are: {', '.join(known)}."
+        )
+
+
+def _scalar(key: str, value: Any, where: str) -> Any:
+    if key == "broker_port":
+        try:
+            port = int(value)
+        except (TypeError, ValueError):
+            port = 0
+        if isinstance(value, bool) or not 0 < port < 65536:
+            raise SettingsError(f"{key} in {where} is {value!r}; expected a port from 1 to 65535.")
+        return port
+    if not isinstance(value, str) or not value:
+        raise SettingsError(f"{key} in {where} is {value!r}; expected text in quotes.")
+    return Path(value).expanduser() if key in ("home", "ivy_settings") else value
+
+
+def _table(key: str, value: Any, file: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise SettingsError(f"'{key}' in {file} must be a table: write [{key}] on a line of its own.")
+    table: dict[str, str] = {}
+    for name, one in _flatten(value):
+        if not isinstance(one, str | int | float | bool):
+            raise SettingsError(f"{key}.{name} in {file} is {one!r}; expected text, a number, true or false.")
+        text = str(one).lower() if isinstance(one, bool) else str(one)
+        table[name] = _secret(f"{key}.{name} in {file}", text, environ)
+    return table
+
+
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Undo TOML's reading of a bare dotted key (`security.protocol = …`) as nested tables."""
+    flat: list[tuple[str, Any]] = []
+    for key, value in table.items():
+        name = f"{prefix}{key}"
+        flat += _flatten(value, f"{name}.") if isinstance(value, dict) else [(name, value)]
+    return flat
+
+
+def _secret(where: str, text: str, environ: Mapping[str, str]) -> str:
+    kind, _, name = text.partition(":")
+    if kind == "env" and name:
+        if name not in environ:
+            raise SettingsError(f"{where} asks for the variable {name}, which is not set. Set it and try again.")
+        return environ[name]
+    if kind == "file" and name.startswith("/"):
+        try:
+            return Path(name).read_text(encoding="utf-8").rstrip("\n")
+        except OSError as error:
+            raise SettingsError(f"{where} asks for the file {name}: {error.strerror}.") from error
+    return text
