@@ -1,0 +1,52 @@
+"""Clients of a Kafka cluster, made in one place: silent on standard error, their failures told as respool's errors."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from respool.errors import BrokerError, SettingsError
+from respool.kafka import Kafka
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+_Client = TypeVar("_Client")
+
+
+def admin(kafka: Kafka) -> "AdminClient":
+    """Return an admin client; keep it in a variable while an answer is awaited, as it takes its answers with it."""
+    from confluent_kafka.admin import AdminClient
+
+    return client(AdminClient, kafka, {})
+
+
+def client(kind: Callable[[dict[str, Any]], _Client], kafka: Kafka, options: Mapping[str, Any]) -> _Client:
+    """Return a client that keeps its chatter off standard error; a failure is told by an exception all the same."""
+    from confluent_kafka import KafkaException
+
+    try:
+        return kind({"log_level": 0, **options, **kafka.for_client()})
+    except KafkaException as error:
+        raise SettingsError(
+            f"The Kafka client does not accept its options: {error.args[0].str()}. "
+            "Correct the [kafka] table of respool.toml."
+        ) from error
+
+
+@contextmanager
+def asking(kafka: Kafka) -> Iterator[None]:
+    """Turn a failed question to the broker into a BrokerError."""
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except KafkaException as error:
+        raise unreachable(kafka, error) from error
+
+
+def unreachable(kafka: Kafka, error: Exception) -> BrokerError:
+    """Return the BrokerError that tells of a KafkaException."""
+    return BrokerError(
+        f"The broker at {kafka.bootstrap_servers} did not do what it was asked: {error.args[0].str()}. "
+        "Check that it runs and that you may use it, and try again."
+    )
