@@ -1,0 +1,81 @@
+"""The Java that runs Spark, the embedded broker and the download of jars."""
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from respool.errors import MachineError
+
+OLDEST = 17
+_NEXT = (
+    f"Install a JDK {OLDEST} or newer (Debian: apt-get install openjdk-{OLDEST}-jre-headless), "
+    "or set JAVA_HOME to the folder of one."
+)
+_VERSION = re.compile(r'version "(\d[^"]*)"')
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java that is new enough.
+
+    Attributes:
+        path: The java program.
+        version: As Java tells it, for example 17.0.15.
+        home: The folder to hand on as JAVA_HOME.
+    """
+
+    path: Path
+    version: str
+    home: Path
+
+
+def find_java() -> Java:
+    """Return the Java of JAVA_HOME, or else the first on the PATH; raise MachineError when it is none or too old."""
+    path = _program()
+    version = _version(path)
+    if _major(version) < OLDEST:
+        raise MachineError(f"{path} is Java {version}; respool needs Java {OLDEST} or newer. {_NEXT}")
+    return Java(path, version, path.resolve().parent.parent)
+
+
+def _program() -> Path:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        path = Path(home) / "bin" / "java"
+        if not path.is_file():
+            raise MachineError(f"JAVA_HOME is {home}, which holds no bin/java. Correct it, or unset it. {_NEXT}")
+        return path
+    found = shutil.which("java")
+    if found is None:
+        raise MachineError(f"No Java was found: JAVA_HOME is not set, and no java is on the PATH. {_NEXT}")
+    return Path(found)
+
+
+def _version(path: Path) -> str:
+    try:
+        ran = subprocess.run(
+            [str(path), "-version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=30,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise MachineError(f"{path} does not run: {error}. {_NEXT}") from error
+    told = ran.stderr + ran.stdout
+    match = _VERSION.search(told)
+    if ran.returncode != 0 or match is None:
+        # macOS has a java on the PATH that only says that there is none.
+        line = next((line for line in told.splitlines() if line.strip()), "nothing").strip()
+        raise MachineError(f"{path} -version told no version of Java, but: {line}. {_NEXT}")
+    return match[1]
+
+
+def _major(version: str) -> int:
+    """Return 17 for 17.0.15 and for 17-ea, and 8 for 1.8.0_392."""
+    numbers = [int(one) for one in re.findall(r"\d+", version)]
+    return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]

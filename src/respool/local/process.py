@@ -1,0 +1,127 @@
+"""A process in the background, known again by its id and its start time: an id alone is reused.
+
+Run as a script, this file is the launcher: it detaches a child, which writes its own process file and becomes the
+program. So there is no moment at which the program runs and the file does not say so, whoever is killed when. It
+imports nothing but the standard library, to start at once.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def launch(command: list[str], folder: Path, process_file: Path, output: Path) -> None:
+    """Start a program detached, in a session of its own, and return once it runs.
+
+    Args:
+        command: The program, by its full path, and its arguments.
+        folder: The folder it runs in.
+        process_file: Where it writes down which process it is; for `find`.
+        output: The file that takes its standard output and standard error, emptied first.
+
+    Raises:
+        OSError: It could not be started.
+    """
+    launcher = [sys.executable, "-I", "-S", os.path.abspath(__file__), str(process_file), *command]
+    with output.open("wb") as sink:
+        ran = subprocess.run(launcher, cwd=folder, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.PIPE)
+    if ran.returncode != 0:
+        number, _, text = ran.stderr.decode(errors="replace").strip().partition(" ")
+        raise OSError(int(number) if number.isdigit() else 0, text or "it could not be started", command[0])
+
+
+def find(process_file: Path) -> int | None:
+    """Return the id of the process that wrote this file, or None when it no longer runs."""
+    try:
+        found = json.loads(process_file.read_text(encoding="ascii"))
+        pid, started = int(found["pid"]), str(found["started"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return pid if started and start_time(pid) == started else None
+
+
+def end(process_file: Path, patience: float) -> bool:
+    """End the process of this file, gently first, and remove the file. Return False when none ran.
+
+    Raises:
+        PermissionError: It is another user's process.
+        TimeoutError: It survived even SIGKILL.
+    """
+    pid = find(process_file)
+    if pid is not None and not (
+        _signal(pid, signal.SIGTERM, process_file, patience) or _signal(pid, signal.SIGKILL, process_file, 10.0)
+    ):
+        raise TimeoutError(errno.ETIMEDOUT, f"process {pid} does not end")
+    process_file.unlink(missing_ok=True)
+    return pid is not None
+
+
+def _signal(pid: int, number: int, process_file: Path, seconds: float) -> bool:
+    """Send a signal, and tell whether the process is gone by then."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+    return _gone(process_file, seconds)
+
+
+def _gone(process_file: Path, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while find(process_file) is not None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def start_time(pid: int) -> str:
+    """Return when a process started, in words that no later process of this id has; empty when none runs."""
+    if _BOOT.exists():
+        try:
+            # The name, in parentheses, may hold blanks. State is the 3rd field, start time since boot the 22nd.
+            fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+        except OSError:
+            return ""
+        return "" if fields[0] in "ZX" else f"{_BOOT.read_text(encoding='ascii').strip()} {fields[19]}"
+    shown = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True)
+    state, _, when = shown.stdout.strip().partition(" ")
+    return "" if state.startswith("Z") else when.strip()
+
+
+def _detach(process_file: str, command: list[str]) -> int:
+    """Fork, and return the exit code of the launcher; the child never returns."""
+    answer, question = os.pipe()  # Closed by exec: nothing to read means that the program runs.
+    if os.fork() == 0:
+        os.close(answer)
+        _become(process_file, command, question)
+    os.close(question)
+    with os.fdopen(answer, "rb") as pipe:
+        told = pipe.read()
+    sys.stderr.buffer.write(told)
+    return 1 if told else 0
+
+
+def _become(process_file: str, command: list[str], question: int) -> None:
+    try:
+        os.setsid()
+        pid = os.getpid()
+        new = f"{process_file}.new"
+        with open(new, "w", encoding="ascii") as file:
+            json.dump({"pid": pid, "started": start_time(pid)}, file)
+        os.replace(new, process_file)
+        os.dup2(1, 2)
+        os.execv(command[0], command)  # noqa: S606
+    except OSError as error:
+        os.write(question, f"{error.errno} {error.strerror}".encode())
+    finally:
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(_detach(sys.argv[1], sys.argv[2:]))
