@@ -34,7 +34,7 @@ class Settings:
         home: The folder of broker data, checkpoints, archive and logs.
         bootstrap_servers: A Kafka that is already there; None for the embedded broker of the home.
         master: Spark's master.
-        timezone: The zone in which a pipeline reads times that name none, and writes its results.
+        timezone: The zone in which pipelines read times that name none, and write results; None for their own.
         broker_port: The port wanted for the embedded broker.
         ivy_settings: An ivysettings.xml that names another jar repository, for machines behind a mirror.
         kafka: Options of every Kafka client, by librdkafka's names or by Java's.
@@ -44,7 +44,7 @@ class Settings:
     home: Path = Path(".respool")
     bootstrap_servers: str | None = None
     master: str = "local[*]"
-    timezone: str = "UTC"
+    timezone: str | None = None
     broker_port: int = 9092
     ivy_settings: Path | None = None
     kafka: Mapping[str, str] = field(default_factory=dict)
@@ -85,7 +85,8 @@ def load(
     values |= _from_environment(environ)
     values |= {name: value for name, value in (flags or {}).items() if value is not None}
     settings = replace(Settings(), **values)
-    check_timezone(settings.timezone)
+    if settings.timezone is not None:
+        check_timezone(settings.timezone)
     home = Path(settings.home).expanduser()
     return replace(settings, home=home if home.is_absolute() else folder / home)
 

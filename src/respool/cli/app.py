@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from respool import __version__
+from respool.cli import broker, doctor, generate, jars, pipelines, run, topic
 from respool.cli.render import say
 from respool.errors import RespoolError
 
@@ -36,6 +37,15 @@ def _root(
 ) -> None:
     if debug:
         os.environ["RESPOOL_DEBUG"] = "1"
+
+
+app.command()(doctor.doctor)
+app.add_typer(broker.app, name="broker")
+app.add_typer(topic.app, name="topic")
+app.command()(generate.generate)
+app.command()(pipelines.pipelines)
+app.command()(run.run)
+app.command()(jars.jars)
 
 
 def main() -> None:

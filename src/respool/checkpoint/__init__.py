@@ -1,0 +1,1 @@
+"""A streaming query's checkpoint folder."""

@@ -1,0 +1,110 @@
+"""`respool run`: pipelines, live, until they are stopped."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from respool.cli.options import BootstrapServers, Home, Json, connect, load
+from respool.cli.render import out_json, say
+from respool.progress import Progress
+
+
+def run(
+    pipelines: Annotated[
+        list[str],
+        typer.Argument(metavar="PIPELINE...", help="Names of `respool pipelines`, or module:object of your own."),
+    ],
+    available_now: Annotated[
+        bool, typer.Option("--available-now", help="Process what is there now, then stop.")
+    ] = False,
+    trigger: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Time from batch to batch, such as 20s; 0s for at once.")
+    ] = None,
+    max_offsets_per_trigger: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="The most records that a batch takes.")
+    ] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(metavar="PATH", help="The checkpoint's folder or URL, for a single pipeline.")
+    ] = None,
+    console: Annotated[
+        bool, typer.Option("--console", help="Print the results, in place of the pipeline's sink.")
+    ] = False,
+    dead_letter: Annotated[
+        bool, typer.Option(help="Keep records that do not decode in the topic TOPIC-rejected.")
+    ] = True,
+    timezone: Annotated[
+        str | None, typer.Option(metavar="ZONE", help="Zone of event times that name none, and of results.")
+    ] = None,
+    master: Annotated[str | None, typer.Option(help="Spark's master.  [default: local[*]; RESPOOL_MASTER]")] = None,
+    bootstrap_servers: BootstrapServers = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Run pipelines until Ctrl-C, with a line for every batch.
+
+    Ctrl-C and SIGTERM stop after the running batch; a second Ctrl-C stops at once. Run again, every pipeline goes on
+    from its last finished batch. Batch lines go to standard error; with --json, to standard output.
+    """
+    from respool import pipeline
+    from respool.span import parse_duration
+
+    settings = load(home=home, bootstrap_servers=bootstrap_servers, timezone=timezone, master=master)
+    found = [pipeline.find(name) for name in pipelines]
+    names = [one.name for one in found]
+    if len(set(names)) < len(names):
+        raise typer.BadParameter(f"a pipeline is named twice: {', '.join(names)}")
+    if checkpoint and len(found) > 1:
+        raise typer.BadParameter("--checkpoint is for a single pipeline; each of several has its own under the home")
+    every = parse_duration(trigger) if trigger is not None else None
+    kafka = connect(settings)
+
+    from respool import topics
+    from respool.local.session import spark_session
+    from respool.runner import Runner, RunOptions, stopping_on_signals
+
+    for one in found:
+        topics.require(kafka, one.topic)
+    options = RunOptions(
+        available_now=available_now,
+        trigger=every,
+        max_offsets_per_trigger=max_offsets_per_trigger,
+        checkpoint=checkpoint,
+        console=console,
+        dead_letter=dead_letter,
+        timezone=settings.timezone,
+    )
+    show = show_json if json else show_line
+    say(f"Starting Spark ({settings.master}) for {', '.join(names)} …")
+    with (
+        spark_session(settings) as spark,
+        Runner(spark, kafka, settings, options, show, say) as runner,
+        stopping_on_signals(runner),
+    ):
+        runner.start(found)
+        for one in found:
+            say(f"{one.name}: {one.topic} → {options.apply(one).sink.describe()}")
+        runner.wait()
+    say("Stopped.")
+
+
+def show_json(progress: Progress) -> None:
+    """Print a batch as a line of JSON."""
+    out_json({name: value for name, value in asdict(progress).items()})
+
+
+def show_line(progress: Progress) -> None:
+    """Print a batch as a line for people."""
+    if progress.pipeline.startswith("rejected-"):
+        return
+    parts = [
+        f"{progress.pipeline} batch {progress.batch}",
+        f"{progress.rows:,} rows",
+        f"{progress.rows_per_second:,.0f} rows/s",
+    ]
+    if progress.watermark:
+        parts.append(f"watermark {progress.watermark:%Y-%m-%d %H:%M:%S}Z")
+    if progress.state_rows is not None:
+        parts += [f"state {progress.state_rows:,} rows", f"late {progress.late_rows:,}"]
+    parts += [f"rejected {progress.rejected:,}", f"{progress.seconds:.1f} s"]
+    say("  ".join(parts))

@@ -1,0 +1,195 @@
+"""The only place that builds a SparkSession."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from respool.errors import MachineError
+from respool.local import jars
+from respool.local.java import find_java
+from respool.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from respool.pipeline import Pipeline
+
+# For one machine and small batches; a cluster's own defaults and the [spark] table win over them.
+_LOCAL = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+_ALWAYS = {
+    "spark.app.name": "respool",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.ui.showConsoleProgress": "false",
+}
+# Warnings that a user can act on: a batch falls behind its trigger, Kafka is out of reach, records are lost.
+_TOLD = (
+    "org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor",
+    "org.apache.spark.sql.kafka010.KafkaMicroBatchStream",
+    "org.apache.kafka.clients.NetworkClient",
+)
+# What the JVM says by itself at its start, of no use to anybody.
+_NOISE = (b"WARNING: Using incubator modules", b"Picked up JAVA_TOOL_OPTIONS")
+
+
+@contextmanager
+def spark_session(settings: Settings) -> "Iterator[SparkSession]":
+    """Start Spark for the length of a `with` block; no process is left behind.
+
+    Under spark-submit the JVM runs already: it keeps its own jars and logging, and only the settings that a session can
+    still take are set.
+    """
+    from pyspark.sql import SparkSession
+
+    # Stateful workers take the first python3 of the PATH otherwise.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    conf = _conf(settings, submitted)
+    jvm = None if submitted else _start_jvm(conf, settings)
+    builder = SparkSession.builder
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        _stop(session, jvm)
+
+
+def session_of(spark: "SparkSession", pipeline: "Pipeline") -> "SparkSession":
+    """Return a session of the pipeline's own, in its time zone and with its settings, in the same application."""
+    session = spark.newSession()
+    # A new session starts from the application's settings, not from those of the session it came from.
+    for name, value in {"spark.sql.session.timeZone": pipeline.timezone, **pipeline.spark}.items():
+        session.conf.set(name, value)
+    return session
+
+
+def _conf(settings: Settings, submitted: bool) -> dict[str, str]:
+    if submitted:
+        return {**_ALWAYS, **settings.spark}
+    local = settings.master.startswith("local")
+    files = ",".join(str(jar) for jar in jars.spark_jars(settings))
+    conf = {**_ALWAYS, **(_LOCAL if local else {}), "spark.master": settings.master, **settings.spark}
+    extra = conf.get("spark.jars")
+    conf["spark.jars"] = f"{files},{extra}" if extra else files
+    conf.setdefault("spark.sql.warehouse.dir", (settings.home / "warehouse").absolute().as_uri())
+    options = f"-Dlog4j2.configurationFile={_logging(settings).as_uri()}"
+    conf["spark.driver.extraJavaOptions"] = f"{options} {conf.get('spark.driver.extraJavaOptions', '')}".strip()
+    return conf
+
+
+def _logging(settings: Settings) -> Path:
+    """Write how Spark logs: all to a file under the home, and to the terminal only what its user can act on."""
+    folder = settings.logs.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [
+        "appender.file.type = RollingFile",
+        "appender.file.name = file",
+        f"appender.file.fileName = {folder}/spark.log",
+        f"appender.file.filePattern = {folder}/spark-%i.log",
+        "appender.file.layout.type = PatternLayout",
+        "appender.file.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSSXXX} %p %c{1}: %m%n%ex",
+        "appender.file.policies.type = SizeBasedTriggeringPolicy",
+        "appender.file.policies.size = 32MB",
+        "appender.file.strategy.type = DefaultRolloverStrategy",
+        "appender.file.strategy.max = 3",
+        "appender.terminal.type = Console",
+        "appender.terminal.name = terminal",
+        "appender.terminal.target = SYSTEM_ERR",
+        "appender.terminal.layout.type = PatternLayout",
+        "appender.terminal.layout.pattern = spark: %m%n%ex{0}",
+        "rootLogger.level = info",
+        "rootLogger.appenderRef.file.ref = file",
+        # Spark lowers the root logger to this one's level at its start, and says so on the terminal.
+        "logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer",
+        "logger.gateway.level = info",
+    ]
+    for number, logger in enumerate(_TOLD):
+        lines += [
+            f"logger.told{number}.name = {logger}",
+            f"logger.told{number}.level = info",
+            f"logger.told{number}.appenderRef.terminal.ref = terminal",
+            f"logger.told{number}.appenderRef.terminal.filter.threshold.type = ThresholdFilter",
+            f"logger.told{number}.appenderRef.terminal.filter.threshold.level = warn",
+        ]
+    file = folder / "log4j2.properties"
+    text = "\n".join(lines) + "\n"
+    if not file.is_file() or file.read_text(encoding="utf-8") != text:
+        new = file.with_name(f"{file.name}.{os.getpid()}")
+        new.write_text(text, encoding="utf-8")
+        new.replace(file)
+    return file
+
+
+def _start_jvm(conf: Mapping[str, str], settings: Settings) -> "subprocess.Popen[bytes]":
+    """Start the JVM that pyspark will use; its settings travel in a private file, as command lines are public."""
+    from pyspark import SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    os.environ.setdefault("JAVA_HOME", str(find_java().home))
+    with tempfile.NamedTemporaryFile("w", suffix=".conf", encoding="utf-8") as file:
+        for name, value in conf.items():
+            escaped = value.replace("\\", "\\\\").replace("\n", "\\n")
+            file.write(f"{name}={escaped}\n")
+        file.flush()
+        before = os.environ.get("PYSPARK_SUBMIT_ARGS")
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {file.name} pyspark-shell"
+        try:
+            gateway = launch_gateway(popen_kwargs={"stderr": subprocess.PIPE})  # type: ignore[no-untyped-call]
+        except PySparkRuntimeError as error:
+            raise MachineError(
+                f"Spark's JVM did not start. See what it said above, and {settings.logs / 'spark.log'}. "
+                "Check Java and the [spark] table of respool.toml with: respool doctor."
+            ) from error
+        finally:
+            if before is None:
+                del os.environ["PYSPARK_SUBMIT_ARGS"]
+            else:
+                os.environ["PYSPARK_SUBMIT_ARGS"] = before
+    jvm: subprocess.Popen[bytes] = gateway.proc
+    threading.Thread(target=_pass_on, args=(jvm.stderr,), name="jvm-stderr", daemon=True).start()
+    SparkContext._ensure_initialized(gateway=gateway)
+    return jvm
+
+
+def _pass_on(lines: IO[bytes]) -> None:
+    """Copy what the JVM and the tasks print to our standard error, but for the noise."""
+    with lines:
+        for line in lines:
+            if not line.startswith(_NOISE):
+                sys.stderr.buffer.write(line)
+                sys.stderr.buffer.flush()
+
+
+def _stop(session: "SparkSession", jvm: "subprocess.Popen[bytes] | None") -> None:
+    session.stop()
+    if jvm is None:
+        return
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    gateway.shutdown()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    assert jvm.stdin is not None
+    jvm.stdin.close()
+    try:
+        jvm.wait(timeout=20)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait()

@@ -1,0 +1,151 @@
+"""A pipeline: a named source → decode → transform → sink, as data."""
+
+import hashlib
+import importlib
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from respool.decode import JsonDecoder, decode, events
+from respool.errors import PipelineError, did_you_mean
+from respool.settings import check_timezone
+from respool.sinks import RejectedSink, Sink
+from respool.span import parse_duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# The pipelines that come with respool. Each name leads to a function without required arguments.
+BUILT_IN: Mapping[str, str] = {
+    "micro-batch": "respool.visits.micro_batch:micro_batch",
+}
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A named way from records to results, the same for a stream and for a batch.
+
+    Attributes:
+        name: Letters, digits, dots, dashes and underscores; the name of its checkpoint too.
+        topic: The Kafka topic it reads.
+        transform: Events in, results out, with no notion of stream or batch. Without a decoder it gets the records.
+        sink: Where the results go.
+        decode: How records become events; None for a pipeline of raw records.
+        summary: What it does, in a line.
+        watermark: How late an event may come, such as `10 minutes`; None for no watermark.
+        output_mode: Spark's output mode.
+        trigger: The time from batch to batch, such as `20 seconds`; None to start one as soon as the last is done.
+        max_offsets_per_trigger: How many records a batch takes at most; None for all there are.
+        timezone: The zone in which event times without a zone are read, and results are rendered.
+        spark: Spark settings of its own session.
+    """
+
+    name: str
+    topic: str
+    transform: "Callable[[DataFrame], DataFrame]"
+    sink: Sink
+    decode: JsonDecoder | None = None
+    summary: str = ""
+    watermark: str | None = None
+    output_mode: Literal["append", "update", "complete"] = "append"
+    trigger: str | None = None
+    max_offsets_per_trigger: int | None = None
+    timezone: str = "UTC"
+    spark: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what could only fail later."""
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.name):
+            raise PipelineError(
+                f"'{self.name}' is no name for a pipeline. Use letters, digits, dots, dashes and underscores."
+            )
+        if self.watermark and self.decode is None:
+            raise PipelineError(f"The pipeline {self.name} has a watermark but no decoder. Give it one, or neither.")
+        check_timezone(self.timezone)
+        for duration in (self.watermark, self.trigger):
+            if duration is not None:
+                parse_duration(duration)
+
+    @property
+    def is_companion(self) -> bool:
+        """Whether it keeps the rejected records of other pipelines."""
+        return isinstance(self.sink, RejectedSink)
+
+    def results(self, records: "DataFrame") -> "DataFrame":
+        """Return what the pipeline makes of records; rejected ones are counted for the batch line."""
+        from pyspark.sql import functions as F
+
+        if self.decode is None:
+            return self.transform(records)
+        decoded = decode(records, self.decode)
+        decoded = decoded.observe("respool", F.count("rejected").alias("rejected"))
+        rows = events(decoded)
+        if self.watermark:
+            rows = rows.withWatermark(self.decode.event_time, self.watermark)
+        return self.transform(rows)
+
+    def describe(self) -> dict[str, str]:
+        """Return what it reads, does and writes, for `respool pipelines`."""
+        return {
+            "pipeline": self.name,
+            "reads": f"Kafka topic {self.topic}",
+            "does": self.summary,
+            "writes": self.sink.describe(),
+        }
+
+
+def rejected(topic: str, decoder: JsonDecoder) -> Pipeline:
+    """Return the companion of all pipelines that read `topic` with `decoder`: it keeps the rejected records."""
+    digest = hashlib.sha256(f"{decoder.schema}\n{decoder.event_time}".encode()).hexdigest()[:8]
+    return Pipeline(
+        name=f"rejected-{topic}-{digest}",
+        topic=topic,
+        transform=lambda records: decode(records, decoder).where("rejected IS NOT NULL"),
+        sink=RejectedSink(f"{topic}-rejected"),
+        summary=f"Keeps the records of {topic} that do not decode",
+    )
+
+
+def find(name: str) -> Pipeline:
+    """Return a pipeline by its name, or by `module:object` from a module that can be imported."""
+    target = BUILT_IN.get(name, name)
+    module_name, _, attribute = target.partition(":")
+    if not attribute:
+        known = ", ".join(BUILT_IN)
+        raise PipelineError(
+            f"There is no pipeline '{name}'.{did_you_mean(name, list(BUILT_IN))} The pipelines are: {known}. "
+            "One of your own is named module:object, such as my_app.pipelines:orders."
+        )
+    module = _import(module_name, name)
+    found = getattr(module, attribute, None)
+    if found is None:
+        raise PipelineError(f"The module {module_name} has no '{attribute}'. Check the name behind the colon.")
+    if callable(found):
+        found = found()
+    if not isinstance(found, Pipeline):
+        raise PipelineError(
+            f"{name} is a {type(found).__name__}; expected a respool.Pipeline, or a function that makes one."
+        )
+    return found
+
+
+def _import(module_name: str, name: str) -> object:
+    # As `python -m` does: a module in the working folder can be named. Python workers get the same path from Spark.
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and module_name.startswith(error.name):
+            raise PipelineError(
+                f"The module {module_name} of {name} cannot be found. Run respool in its folder, or install it."
+            ) from error
+        raise PipelineError(f"The module {module_name} needs {error.name}, which is not installed.") from error
+    except PipelineError:
+        raise
+    except Exception as error:
+        raise PipelineError(f"The module {module_name} cannot be imported: {type(error).__name__}: {error}") from error

@@ -1,0 +1,63 @@
+"""What Spark tells of a batch, as a frozen record: StreamingQueryProgress is turned into it once, here."""
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A finished batch.
+
+    Attributes:
+        pipeline: The pipeline's name.
+        batch: The batch's id.
+        rows: Records read.
+        rows_per_second: Records read in a second of the batch.
+        watermark: The watermark of this batch; None while there is none.
+        state_rows: Rows in the state stores; None for a stateless query.
+        late_rows: Rows that the watermark dropped in this batch; None for a stateless query.
+        rejected: Records of this batch that did not decode.
+        seconds: How long the batch took.
+    """
+
+    pipeline: str
+    batch: int
+    rows: int
+    rows_per_second: float
+    watermark: datetime | None
+    state_rows: int | None
+    late_rows: int | None
+    rejected: int
+    seconds: float
+
+
+def from_spark(pipeline: str, progress: "StreamingQueryProgress") -> Progress | None:
+    """Return what Spark reported of a batch, or None for a trigger that ran no batch."""
+    durations = progress.durationMs
+    if "addBatch" not in durations:
+        return None
+    operators = progress.stateOperators
+    observed = progress.observedMetrics.get("respool")
+    seconds = durations["triggerExecution"] / 1000
+    rows = progress.numInputRows
+    return Progress(
+        pipeline=pipeline,
+        batch=progress.batchId,
+        rows=rows,
+        rows_per_second=rows / seconds if seconds else 0.0,
+        watermark=_watermark(progress.eventTime.get("watermark")),
+        state_rows=sum(one.numRowsTotal for one in operators) if operators else None,
+        late_rows=sum(one.numRowsDroppedByWatermark for one in operators) if operators else None,
+        rejected=observed["rejected"] if observed is not None else 0,
+        seconds=seconds,
+    )
+
+
+def _watermark(text: str | None) -> datetime | None:
+    if text is None or text.startswith("1970-01-01T00:00:00"):
+        return None
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=timezone.utc)

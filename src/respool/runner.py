@@ -1,0 +1,287 @@
+"""Start, watch and stop the streaming queries of pipelines."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from respool import failures, pipeline, progress, records, topics
+from respool.checkpoint.claim import claim, holder
+from respool.errors import CheckpointError, QueryError
+from respool.kafka import Kafka
+from respool.local.session import session_of
+from respool.pipeline import Pipeline
+from respool.progress import Progress
+from respool.settings import Settings
+from respool.sinks import ConsoleSink, Write
+from respool.span import parse_duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_LOOK_AGAIN = 2.0  # seconds between looks at what sends no event
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a run changes in its pipelines.
+
+    Attributes:
+        available_now: Process what is there now, then stop.
+        trigger: The time from batch to batch, in place of the pipeline's own.
+        max_offsets_per_trigger: How many records a batch takes at most, in place of the pipeline's own.
+        checkpoint: The checkpoint's folder or URL, in place of the one under the home; for a single pipeline.
+        console: Print the results in place of writing them to the pipeline's sink.
+        dead_letter: Write rejected records to the topic `<topic>-rejected`.
+        timezone: The zone of all pipelines, in place of their own.
+    """
+
+    available_now: bool = False
+    trigger: timedelta | None = None
+    max_offsets_per_trigger: int | None = None
+    checkpoint: str | None = None
+    console: bool = False
+    dead_letter: bool = True
+    timezone: str | None = None
+
+    def apply(self, one: Pipeline) -> Pipeline:
+        """Return the pipeline as this run wants it."""
+        changed = replace(one, timezone=self.timezone) if self.timezone else one
+        return replace(changed, sink=ConsoleSink()) if self.console else changed
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """A query ended: by itself, by request, or by a failure."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class _StopWanted:
+    """The user wants the run to end; twice means now."""
+
+
+class Runner:
+    """Queries of several pipelines in one Spark application.
+
+    Use it as a context manager: on leaving, every query has stopped and every checkpoint is let go of.
+    """
+
+    def __init__(
+        self,
+        spark: "SparkSession",
+        kafka: Kafka,
+        settings: Settings,
+        options: RunOptions,
+        on_progress: Callable[[Progress], None],
+        on_note: Callable[[str], None],
+    ) -> None:
+        """Take what the queries need; nothing starts yet.
+
+        Args:
+            spark: The application's session.
+            kafka: The cluster to read from and write to.
+            settings: Where the checkpoints are.
+            options: What this run changes in its pipelines.
+            on_progress: Called with every finished batch, in the thread that waits.
+            on_note: Called with what else a user should know.
+        """
+        self._spark = spark
+        self._kafka = kafka
+        self._settings = settings
+        self._options = options
+        self._on_progress = on_progress
+        self._on_note = on_note
+        self._queries: dict[str, StreamingQuery] = {}
+        self._companions: dict[str, Pipeline] = {}  # not running here yet: another process has them
+        self._events: SimpleQueue[Progress | _Ended | _StopWanted] = SimpleQueue()
+        self._claims = ExitStack()
+
+    def __enter__(self) -> "Runner":
+        """Return the runner."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop what still runs, at once."""
+        for query in self._queries.values():
+            query.stop()
+        self._claims.close()
+
+    def start(self, pipelines: Sequence[Pipeline]) -> None:
+        """Start the pipelines, and the companions that keep their rejected records.
+
+        Everything that can be refused is refused before the first query starts.
+        """
+        wanted = [self._options.apply(one) for one in pipelines]
+        for one in wanted:
+            topics.require(self._kafka, one.topic)
+        for one in wanted:
+            if not self._hold(one):
+                where = self._checkpoint(one)
+                raise CheckpointError(
+                    f"The pipeline {one.name} runs already on {where}, in process {holder(where)}. "
+                    "Stop that one first, or name another folder with --checkpoint."
+                )
+        for one in wanted:
+            one.sink.prepare(self._kafka, one.topic)
+            self._start(one)
+        if self._options.dead_letter:
+            self._companions = companions(wanted)
+            self._start_companions(first=True)
+
+    def wait(self) -> None:
+        """Return when all queries have ended; raise QueryError once one has failed and the others have stopped."""
+        failure: QueryError | None = None
+        stops = 0
+        while self._queries:
+            event = self._next()
+            if isinstance(event, Progress):
+                self._on_progress(event)
+            elif isinstance(event, _StopWanted):
+                stops += 1
+                self._stop(gracefully=stops == 1)
+            elif isinstance(event, _Ended) and event.name in self._queries:
+                error = self._queries.pop(event.name).exception()
+                if error is not None and failure is None:
+                    failure = failures.explain(event.name, error)
+                    self._stop(gracefully=True)
+            elif event is None and stops == 0 and failure is None:
+                self._start_companions(first=False)
+        if failure is not None:
+            raise failure
+
+    def request_stop(self) -> None:
+        """Ask for a stop after the running batch; asked again, at once. Safe in a signal handler."""
+        self._events.put(_StopWanted())
+
+    def _next(self) -> Progress | _Ended | _StopWanted | None:
+        try:
+            return self._events.get(timeout=_LOOK_AGAIN)
+        except Empty:
+            # An event could be lost with the connection that brings it; the query itself knows.
+            for name, query in self._queries.items():
+                if not query.isActive:
+                    return _Ended(name)
+            return None
+
+    def _checkpoint(self, one: Pipeline) -> str:
+        if self._options.checkpoint and not one.is_companion:
+            return self._options.checkpoint
+        return str(self._settings.checkpoints / one.name)
+
+    def _hold(self, one: Pipeline) -> bool:
+        return self._claims.enter_context(claim(self._checkpoint(one), one))
+
+    def _start_companions(self, first: bool) -> None:
+        for name, one in list(self._companions.items()):
+            if self._hold(one):
+                del self._companions[name]
+                one.sink.prepare(self._kafka, one.topic)
+                self._start(one)
+            elif first:
+                self._on_note(f"Rejected records of {one.topic} are kept by process {holder(self._checkpoint(one))}.")
+
+    def _start(self, one: Pipeline) -> None:
+        session = session_of(self._spark, one)
+        limit = self._options.max_offsets_per_trigger or one.max_offsets_per_trigger
+        source = records.read_stream(session, self._kafka, one.topic, limit)
+        writer = one.results(source).writeStream.queryName(one.name).outputMode(one.output_mode)
+        writer = writer.option("checkpointLocation", self._checkpoint(one)).trigger(**self._trigger(one))
+        kafka = self._kafka
+
+        def write(frame: "DataFrame", batch: int) -> None:
+            one.sink.write(frame, Write(one.name, batch, kafka))
+
+        session.streams.addListener(_listener(one.name, self._events))
+        try:
+            self._queries[one.name] = writer.foreachBatch(write).start()
+        except Exception as error:
+            raise failures.explain(one.name, error) from error
+
+    def _trigger(self, one: Pipeline) -> dict[str, Any]:
+        if self._options.available_now:
+            return {"availableNow": True}
+        every = self._options.trigger
+        if every is None:
+            every = parse_duration(one.trigger) if one.trigger else timedelta(0)
+        return {"processingTime": f"{int(every.total_seconds() * 1000)} milliseconds"}
+
+    def _stop(self, gracefully: bool) -> None:
+        for query in self._queries.values():
+            if gracefully:
+                threading.Thread(target=stop_after_batch, args=(query, self._spark._jvm), daemon=True).start()
+            else:
+                query.stop()
+
+
+def companions(pipelines: Sequence[Pipeline]) -> dict[str, Pipeline]:
+    """Return the companions that keep the rejected records of these pipelines, by name.
+
+    There is one for a topic, shared by all pipelines that decode its records the same way. A topic read in several ways
+    has one for each.
+    """
+    found = [pipeline.rejected(one.topic, one.decode) for one in pipelines if one.decode is not None]
+    return {one.name: one for one in found}
+
+
+def stop_after_batch(query: "StreamingQuery", jvm: Any) -> None:
+    """Stop a query once its running batch is committed, and start no other.
+
+    `query.stop()` alone interrupts the running batch. Spark's own loop ends before the next batch when the query's
+    state says so, which only its internals can set; `stop()` then ends the wait for the next trigger.
+    """
+    internal: Any = query
+    ended = getattr(jvm.org.apache.spark.sql.execution.streaming.runtime, "TERMINATED$")
+    internal._jsq.streamingQuery().state().set(getattr(ended, "MODULE$"))
+    while query.status["isTriggerActive"]:
+        time.sleep(0.02)
+    query.stop()
+
+
+@contextmanager
+def stopping_on_signals(runner: Runner) -> Iterator[None]:
+    """Turn SIGINT and SIGTERM into a request to stop, for the length of a `with` block."""
+
+    def ask(*_: object) -> None:
+        runner.request_stop()
+
+    # pyspark installs a SIGINT handler of its own, which cancels the running batch: ours takes its place.
+    before = {one: signal.signal(one, ask) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def _listener(name: str, events: "SimpleQueue[Progress | _Ended | _StopWanted]") -> "StreamingQueryListener":
+    from pyspark.sql.streaming import listener
+
+    class Listener(listener.StreamingQueryListener):
+        """Passes what Spark tells on to the thread that waits."""
+
+        def onQueryStarted(self, event: listener.QueryStartedEvent) -> None:
+            """Nothing to tell: starting is synchronous."""
+
+        def onQueryProgress(self, event: listener.QueryProgressEvent) -> None:
+            """Pass a finished batch on."""
+            found = progress.from_spark(name, event.progress)
+            if found is not None:
+                events.put(found)
+
+        def onQueryIdle(self, event: listener.QueryIdleEvent) -> None:
+            """Nothing to tell."""
+
+        def onQueryTerminated(self, event: listener.QueryTerminatedEvent) -> None:
+            """Pass the end on."""
+            events.put(_Ended(name))
+
+    return Listener()

@@ -1,0 +1,65 @@
+"""One broker and one Spark session for all tests; a fresh topic for each."""
+
+import os
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from respool import topics
+from respool.kafka import Kafka
+from respool.local import broker
+from respool.local.session import spark_session
+from respool.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_environment() -> Iterator[None]:
+    """No setting of the person who runs the tests reaches them."""
+    kept = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("RESPOOL_")}
+    # As Spark's workers and a user's terminal have it, so that times are seen not to depend on it.
+    os.environ["TZ"] = "America/New_York"
+    time.tzset()
+    yield
+    os.environ.update(kept)
+
+
+@pytest.fixture(scope="session")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Settings of a home for all tests."""
+    return Settings(home=tmp_path_factory.mktemp("home"), master="local[2]")
+
+
+@pytest.fixture(scope="session")
+def kafka(settings: Settings) -> Iterator[Kafka]:
+    """A real broker."""
+    with broker.running(settings) as started:
+        yield Kafka(started.address)
+
+
+@pytest.fixture
+def topic(kafka: Kafka) -> str:
+    """A fresh topic of two partitions."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    topics.create(kafka, name, partitions=2)
+    return name
+
+
+@pytest.fixture(scope="session")
+def spark(settings: Settings) -> "Iterator[SparkSession]":
+    """A real Spark session."""
+    with spark_session(settings) as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def respool() -> str:
+    """The `respool` command of this environment."""
+    return str(Path(sys.executable).parent / "respool")
