@@ -34,6 +34,7 @@ HOST = "127.0.0.1"
 _START_SECONDS = 90.0
 _STOP_SECONDS = 20.0
 _ATTEMPTS = 3
+_LEAST_SPACE = 32 * 2**20
 
 
 @dataclass(frozen=True)
@@ -194,6 +195,8 @@ def _already(home: Path, pid: int, port: int | None) -> Broker:
 
 
 def _start(home: Path, settings: Settings, port: int | None) -> Broker:
+    if shutil.disk_usage(home).free < _LEAST_SPACE:
+        raise _disk_full(home)
     files.prepare(home)
     java = find_java()
     class_path = os.pathsep.join(str(jar) for jar in jars.broker_jars(settings))
@@ -297,7 +300,8 @@ def _lost_port(home: Path) -> bool:
 
 def _failed(home: Path, how: str) -> BrokerError | MachineError:
     lines = files.last_lines(home, 200)
-    if any("No space left on device" in line for line in lines):
+    # On a full disk the log has no room to say so.
+    if any("No space left on device" in line for line in lines) or shutil.disk_usage(home).free < 2**20:
         return _disk_full(home)
     shown = "\n  ".join(line for line in lines if not line.startswith(("\t", "    at ")))[-2000:]
     return BrokerError(
@@ -309,6 +313,6 @@ def _failed(home: Path, how: str) -> BrokerError | MachineError:
 
 def _disk_full(home: Path) -> MachineError:
     return MachineError(
-        f"The disk that holds {home} is full: the embedded broker cannot start. Free some space, or choose a home on "
-        "another disk with --home, and start it again."
+        f"The disk that holds {home} is full, or nearly so: the embedded broker needs {_LEAST_SPACE // 2**20} MiB to "
+        "start. Free some space, or choose a home on another disk with --home, and start it again."
     )

@@ -84,11 +84,14 @@ def start_time(pid: int) -> str:
     """Return when a process started, in words that no later process of this id has; empty when none runs."""
     if _BOOT.exists():
         try:
-            # The name, in parentheses, may hold blanks. State is the 3rd field, start time since boot the 22nd.
+            # The name, in parentheses, may hold blanks. State is the 3rd field, threads the 20th, start time the 22nd.
             fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
         except OSError:
             return ""
-        return "" if fields[0] in "ZX" else f"{_BOOT.read_text(encoding='ascii').strip()} {fields[19]}"
+        # A first thread may be dead while others still hold files and ports: the process is gone with the last.
+        if fields[0] in "ZX" and int(fields[17]) <= 1:
+            return ""
+        return f"{_BOOT.read_text(encoding='ascii').strip()} {fields[19]}"
     shown = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True)
     state, _, when = shown.stdout.strip().partition(" ")
     return "" if state.startswith("Z") else when.strip()
