@@ -108,12 +108,23 @@ def create(kafka: Kafka, name: str, partitions: int | None = None, config: Mappi
     _wait_for(kafka, name, there=True)
 
 
-def ensure(kafka: Kafka, name: str, partitions: int | None = None) -> bool:
+def ensure(kafka: Kafka, name: str, partitions: int | None = None, config: Mapping[str, str] | None = None) -> bool:
     """Create a topic when it is missing; return whether it was."""
     if name in _partitions(kafka):
         return False
-    create(kafka, name, partitions)
+    create(kafka, name, partitions, config)
     return True
+
+
+def max_message_bytes(kafka: Kafka, name: str) -> int:
+    """Return the size of the largest record that a topic takes."""
+    from confluent_kafka.admin._config import ConfigResource
+
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+    with asking(kafka):
+        client = admin(kafka)
+        (answer,) = client.describe_configs([resource], request_timeout=_TIMEOUT).values()
+        return int(answer.result()["max.message.bytes"].value)
 
 
 def require(kafka: Kafka, name: str) -> list[int]:
@@ -290,7 +301,8 @@ def read(
         TopicError: The topic is unknown, or vanished meanwhile.
         BrokerError: The broker no longer answers.
     """
-    starts, ends = start_offsets(kafka, topic), end_offsets(kafka, topic)
+    partitions = {topic: require(kafka, topic)}
+    starts, ends = (_offsets(kafka, partitions, end=end)[topic] for end in (False, True))
     if newest is not None:
         starts = {partition: max(start, ends[partition] - newest) for partition, start in starts.items()}
     return _limited(_read(kafka, topic, starts, ends, newest, follow), limit)
@@ -323,7 +335,9 @@ def _read(
         # Every partition gave its newest ones: of those, the newest of the topic.
         yield from merged if newest is None else deque(merged, newest)
         if follow:
-            consumer.assign([TopicPartition(topic, partition, end) for partition, end in ends.items()])
+            at_ends = [TopicPartition(topic, partition, end) for partition, end in ends.items()]
+            consumer.assign(at_ends)
+            consumer.resume(at_ends)  # a pause outlives a new assignment
             while True:
                 message = consumer.poll(0.2)
                 record = _record(message, topic) if message is not None else None

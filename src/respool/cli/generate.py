@@ -61,7 +61,7 @@ def generate(
     from respool.visits.generator import VisitsPlan
 
     found = load(home=home, bootstrap_servers=bootstrap_servers)
-    zone = ZoneInfo(found.timezone)
+    zone = ZoneInfo(found.timezone or "UTC")
     plan = VisitsPlan(
         count=count,
         visits=visits,

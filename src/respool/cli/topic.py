@@ -62,14 +62,7 @@ def create(
 def produce(
     name: _Name,
     file: Annotated[
-        Path | None,
-        typer.Argument(
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            allow_dash=True,
-            help="Lines to send.  [default: standard input]",
-        ),
+        Path | None, typer.Argument(metavar="FILE", help="Lines to send; - or none for standard input.")
     ] = None,
     key_separator: Annotated[
         str | None,
@@ -83,9 +76,13 @@ def produce(
 
     if key_separator == "":
         raise typer.BadParameter("is empty; expected some text.", param_hint="--key-separator")
+    if file == Path("-"):
+        file = None
+    if file is not None and (file.is_dir() or not file.exists()):
+        raise typer.BadParameter(f"{file} is not a file; expected one of lines to send.", param_hint="FILE")
     kafka = connect(load(home=home, bootstrap_servers=bootstrap_servers))
     topics.require(kafka, name)
-    if file is None or str(file) == "-":
+    if file is None:
         if sys.stdin.isatty():
             say("Type one record a line; Ctrl-D ends.")
         sent = topics.produce(kafka, name, _messages(sys.stdin.buffer, key_separator))
