@@ -103,6 +103,7 @@ class Runner:
         self._queries: dict[str, StreamingQuery] = {}
         self._companions: dict[str, Pipeline] = {}  # not running here yet: another process has them
         self._events: SimpleQueue[Progress | _Ended | _StopWanted] = SimpleQueue()
+        self._stops: list[threading.Thread] = []
         self._claims = ExitStack()
 
     def __enter__(self) -> "Runner":
@@ -113,6 +114,8 @@ class Runner:
         """Stop what still runs, at once."""
         for query in self._queries.values():
             query.stop()
+        for thread in self._stops:
+            thread.join()
         self._claims.close()
 
     def start(self, pipelines: Sequence[Pipeline]) -> None:
@@ -217,7 +220,9 @@ class Runner:
     def _stop(self, gracefully: bool) -> None:
         for query in self._queries.values():
             if gracefully:
-                threading.Thread(target=stop_after_batch, args=(query, self._spark._jvm), daemon=True).start()
+                thread = threading.Thread(target=stop_after_batch, args=(query, self._spark._jvm), daemon=True)
+                thread.start()
+                self._stops.append(thread)
             else:
                 query.stop()
 

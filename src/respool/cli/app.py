@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from respool import __version__
-from respool.cli import broker, doctor, generate, jars, pipelines, run, topic
+from respool.cli import broker, demo, doctor, generate, jars, pipelines, run, topic
 from respool.cli.render import say
 from respool.errors import RespoolError
 
@@ -45,6 +45,7 @@ app.add_typer(topic.app, name="topic")
 app.command()(generate.generate)
 app.command()(pipelines.pipelines)
 app.command()(run.run)
+app.command()(demo.demo)
 app.command()(jars.jars)
 
 

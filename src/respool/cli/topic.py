@@ -4,12 +4,12 @@ import base64
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from respool.cli.options import BootstrapServers, Home, Json, connect, load
-from respool.cli.render import out, out_json, say, table
+from respool.cli.render import out_json, say, table
 
 if TYPE_CHECKING:
     from respool.topics import Message, Record
@@ -124,10 +124,8 @@ def read(
         say(f"Waiting for records of {name}; Ctrl-C ends.")
     try:
         for record in records:
-            if json:
-                out_json(_as_json(record))
-            else:
-                out(_as_line(record, keys=keys, headers=headers))
+            line = _as_json(record) if json else _as_line(record, keys=keys, headers=headers)
+            print(line, flush=follow)  # a flush a line is slow where nobody waits for the line
     except KeyboardInterrupt:
         if not follow:
             raise
@@ -171,8 +169,10 @@ def _text(data: bytes | None) -> str:
     return "null" if data is None else data.decode("utf-8", "backslashreplace")
 
 
-def _as_json(record: "Record") -> dict[str, Any]:
-    return {
+def _as_json(record: "Record") -> str:
+    from json import dumps
+
+    fields = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
@@ -181,6 +181,7 @@ def _as_json(record: "Record") -> dict[str, Any]:
         "value": _json_value(record.value),
         "headers": [{"name": name, "value": _json_value(value)} for name, value in record.headers],
     }
+    return dumps(fields, ensure_ascii=False)
 
 
 def _json_value(data: bytes | None) -> str | dict[str, str] | None:

@@ -126,15 +126,20 @@ def _times(start: datetime, round_number: int) -> list[tuple[int, bytes]]:
     """Return the event times of a round: minutes after the start, and how they are written."""
     last = round_number * _ROUND
     minutes = range(last - _ROUND + 1, last + 1) if round_number else range(1)
-    begin = start.astimezone(timezone.utc)
     try:
-        moments = [(begin + timedelta(minutes=minute)).astimezone(start.tzinfo) for minute in minutes]
+        moments = [_wall_clock(start, minute) for minute in minutes]
     except OverflowError as error:
         raise SettingsError(
             f"Event times from {start.isoformat()} on ran past the year 9999. Start earlier, or with fewer events."
         ) from error
-    texts = [moment.replace(tzinfo=None).isoformat(timespec="microseconds").encode() for moment in moments]
+    texts = [moment.isoformat(timespec="microseconds").encode() for moment in moments]
     return list(zip(minutes, texts, strict=True))
+
+
+def _wall_clock(start: datetime, minutes: int) -> datetime:
+    """Return what a clock in the zone of `start` shows so many minutes later, without the zone."""
+    moment = start.astimezone(timezone.utc) + timedelta(minutes=minutes)
+    return moment.astimezone(start.tzinfo).replace(tzinfo=None)
 
 
 def _held_back(events: Iterable[tuple[int, Message]], plan: VisitsPlan) -> Iterator[Message]:

@@ -1,0 +1,44 @@
+# One command each; every target installs what it needs. `make help` lists them.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= python3
+STAMP := $(VENV)/.complete
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(STAMP) ## Make .venv with everything in it (.venv/bin/respool)
+
+$(STAMP): pyproject.toml requirements/build.txt requirements/dev.txt scripts/make-venv
+	@PYTHON=$(PYTHON) scripts/make-venv $(VENV)
+	@touch $@
+
+.PHONY: demo
+demo: $(STAMP) ## Play the main walk-through on an embedded Kafka broker, and check it
+	@$(BIN)/respool demo
+
+.PHONY: check
+check: $(STAMP) ## Lint and type-check
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+.PHONY: test
+test: check ## Run all tests, on a real broker and a real Spark
+	$(BIN)/pytest
+
+.PHONY: lock
+lock: $(STAMP) ## Write the pinned requirements again, from pyproject.toml
+	$(BIN)/uv pip compile $(LOCK) --group build -o requirements/build.txt
+	$(BIN)/uv pip compile $(LOCK) pyproject.toml --group dev -o requirements/dev.txt
+LOCK := --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-emit-index-url \
+	--custom-compile-command 'make lock'
+
+.PHONY: clean
+clean: ## Remove .venv and caches; .respool stays
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
