@@ -1,19 +1,27 @@
 """How a Kafka cluster is reached: one set of options for both clients, librdkafka's and Java's.
 
 A user writes the `[kafka]` table of respool.toml once, by the names of either client. What only one of them knows goes
-only to that one; the usual credentials are translated.
+only to that one; the usual credentials are translated, both ways.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from respool.errors import SettingsError
 
+# Names that only one client knows. One that ends with a dot stands for all that start so.
 _JAVA_ONLY = (
     "sasl.jaas.config",
     "sasl.login.",
     "sasl.client.callback.",
+    "sasl.oauthbearer.clock.",
+    "sasl.oauthbearer.expected.",
+    "sasl.oauthbearer.jwks.",
+    "sasl.oauthbearer.scope.claim.name",
+    "sasl.oauthbearer.sub.claim.name",
+    "security.providers",
     "ssl.truststore.",
     "ssl.keystore.type",
     "ssl.keystore.key",
@@ -21,21 +29,40 @@ _JAVA_ONLY = (
     "ssl.trustmanager.",
     "ssl.keymanager.",
     "ssl.engine.factory.",
+    "ssl.secure.random.",
+    "ssl.enabled.protocols",
     "ssl.protocol",
     "ssl.provider",
+    "buffer.memory",
+    "default.api.timeout.ms",
+    "fetch.max.wait.ms",
+    "max.block.ms",
+    "max.poll.records",
+    "max.request.size",
+    "receive.buffer.bytes",
+    "send.buffer.bytes",
 )
 _CLIENT_ONLY = (
     "sasl.username",
     "sasl.password",
     "sasl.mechanisms",
-    "sasl.oauthbearer.",
+    "sasl.oauthbearer.client.",
+    "sasl.oauthbearer.config",
+    "sasl.oauthbearer.extensions",
+    "sasl.oauthbearer.method",
+    "sasl.oauthbearer.scope",
     "ssl.ca.",
     "ssl.certificate.",
     "ssl.key.location",
-    "ssl.key.password",
     "ssl.key.pem",
     "enable.ssl.certificate.verification",
 )
+_PASSWORD_LOGINS = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+_CHECK_HOST = "ssl.endpoint.identification.algorithm"
 
 
 @dataclass(frozen=True)
@@ -52,32 +79,35 @@ class Kafka:
 
     def for_client(self) -> dict[str, str | int | float | bool]:
         """Return the options of a confluent-kafka client."""
-        options: dict[str, str | int | float | bool] = {
-            name: value for name, value in self.options.items() if not name.startswith(_JAVA_ONLY)
-        }
-        return options | {"bootstrap.servers": self.bootstrap_servers}
+        translated = _client_sasl(self.options) | _client_ssl(self.options)
+        return {**_without(self.options, _JAVA_ONLY), **translated, "bootstrap.servers": self.bootstrap_servers}
 
     def for_spark(self) -> dict[str, str]:
         """Return the options of Spark's Kafka source and sink."""
-        java = {name: value for name, value in self.options.items() if not name.startswith(_CLIENT_ONLY)}
-        java |= _java_sasl(self.options) | _java_ssl(self.options)
-        java["bootstrap.servers"] = self.bootstrap_servers
+        translated = _java_sasl(self.options) | _java_ssl(self.options)
+        java = {**_without(self.options, _CLIENT_ONLY), **translated, "bootstrap.servers": self.bootstrap_servers}
         return {f"kafka.{name}": value for name, value in java.items()}
 
 
+def _without(options: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
+    prefixes = tuple(name for name in names if name.endswith("."))
+    return {name: value for name, value in options.items() if name not in names and not name.startswith(prefixes)}
+
+
+def _mechanism(options: Mapping[str, str]) -> str | None:
+    return options.get("sasl.mechanism") or options.get("sasl.mechanisms")
+
+
 def _java_sasl(options: Mapping[str, str]) -> dict[str, str]:
-    mechanism = options.get("sasl.mechanism") or options.get("sasl.mechanisms")
+    mechanism = _mechanism(options)
     java = {"sasl.mechanism": mechanism} if mechanism else {}
     if "sasl.username" not in options or "sasl.jaas.config" in options:
         return java
-    if mechanism == "PLAIN":
-        module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    elif mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
-        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
-    else:
+    module = _PASSWORD_LOGINS.get(mechanism or "")
+    if module is None:
         raise SettingsError(
-            f"[kafka] has sasl.username with sasl.mechanism {mechanism}; expected PLAIN, SCRAM-SHA-256 or "
-            "SCRAM-SHA-512. For another mechanism give sasl.jaas.config for Spark as well."
+            f"[kafka] has sasl.username with {f'sasl.mechanism {mechanism}' if mechanism else 'no sasl.mechanism'}; "
+            f"expected {' or '.join(_PASSWORD_LOGINS)}. For another mechanism give sasl.jaas.config for Spark as well."
         )
     user, password = (
         options.get(name, "").replace("\\", "\\\\").replace('"', '\\"') for name in ("sasl.username", "sasl.password")
@@ -85,28 +115,62 @@ def _java_sasl(options: Mapping[str, str]) -> dict[str, str]:
     return java | {"sasl.jaas.config": f'{module} required username="{user}" password="{password}";'}
 
 
+def _client_sasl(options: Mapping[str, str]) -> dict[str, str]:
+    """Return what librdkafka must know of a login that is written in Java's way."""
+    if _mechanism(options) not in _PASSWORD_LOGINS or "sasl.username" in options:
+        return {}
+    written = re.findall(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"', options.get("sasl.jaas.config", ""))
+    return {f"sasl.{name}": re.sub(r"\\(.)", r"\1", value) for name, value in written}
+
+
 def _java_ssl(options: Mapping[str, str]) -> dict[str, str]:
-    java: dict[str, str] = {}
-    if "ssl.ca.location" in options and "ssl.truststore.location" not in options:
-        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": options["ssl.ca.location"]}
-    if "ssl.certificate.location" in options and "ssl.keystore.location" not in options:
-        java["ssl.keystore.type"] = "PEM"
-        java["ssl.keystore.certificate.chain"] = _pem(options, "ssl.certificate.location")
-        java["ssl.keystore.key"] = _pem(options, "ssl.key.location")
-        if "ssl.key.password" in options:
-            java["ssl.key.password"] = options["ssl.key.password"]
     if options.get("enable.ssl.certificate.verification") == "false":
         raise SettingsError(
             "[kafka] switches certificate verification off, which Spark's client cannot do. "
             "Name the certificate authority in ssl.ca.location instead."
         )
+    java: dict[str, str] = {}
+    if not any(name.startswith("ssl.truststore.") for name in options):
+        if "ssl.ca.location" in options:
+            java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": options["ssl.ca.location"]}
+        elif "ssl.ca.pem" in options:
+            java |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": options["ssl.ca.pem"]}
+    has_certificate = "ssl.certificate.location" in options or "ssl.certificate.pem" in options
+    if has_certificate and not any(name.startswith("ssl.keystore.") for name in options):
+        java["ssl.keystore.type"] = "PEM"
+        java["ssl.keystore.certificate.chain"] = _pem(options, "ssl.certificate")
+        java["ssl.keystore.key"] = _pem(options, "ssl.key")
+    if options.get(_CHECK_HOST) == "none":
+        java[_CHECK_HOST] = ""
     return java
 
 
-def _pem(options: Mapping[str, str], name: str) -> str:
+def _client_ssl(options: Mapping[str, str]) -> dict[str, str]:
+    client: dict[str, str] = {}
+    store = options.get("ssl.truststore.location")
+    if store is not None and not any(name.startswith("ssl.ca.") for name in options):
+        if options.get("ssl.truststore.type") != "PEM":
+            raise SettingsError(
+                "[kafka] has ssl.truststore.location, a store that only Java can read. Name the certificate authority "
+                "in ssl.ca.location as well, as a PEM file."
+            )
+        client["ssl.ca.location"] = store
+    if options.get(_CHECK_HOST) == "":
+        client[_CHECK_HOST] = "none"
+    return client
+
+
+def _pem(options: Mapping[str, str], what: str) -> str:
+    if f"{what}.pem" in options:
+        return options[f"{what}.pem"]
+    name = f"{what}.location"
+    if name not in options:
+        raise SettingsError(f"[kafka] has a client certificate but no {name}. Add it.")
     try:
-        return Path(options[name]).read_text(encoding="ascii")
-    except KeyError:
-        raise SettingsError(f"[kafka] has a client certificate but no {name}. Add it.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"[kafka] {name} names {options[name]}, which cannot be read: {error}.") from error
+        return Path(options[name]).read_text(encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(
+            f"[kafka] {name} names {options[name]}, which cannot be read: {error.strerror}. Correct it."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"[kafka] {name} names {options[name]}, which is not a PEM file. Correct it.") from error

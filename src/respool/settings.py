@@ -1,8 +1,8 @@
 """respool.toml, RESPOOL_* variables and flags become one frozen Settings.
 
 A flag wins over a variable, a variable over the file, the file over the default. An unknown key is an error wherever
-it stands. A secret is never written down: a value of the `[kafka]` or `[spark]` table that starts with `env:` or
-`file:` is taken from that variable or file.
+it stands. A secret need not be written down: a value of the `[kafka]` or `[spark]` table that starts with `env:` or
+`file:` is taken from that variable or file; an address, `file://…`, is left as it is.
 """
 
 import os
@@ -47,8 +47,9 @@ class Settings:
     timezone: str | None = None
     broker_port: int = 9092
     ivy_settings: Path | None = None
-    kafka: Mapping[str, str] = field(default_factory=dict)
-    spark: Mapping[str, str] = field(default_factory=dict)
+    # Never shown, as they may hold secrets.
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    spark: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def checkpoints(self) -> Path:
@@ -77,7 +78,7 @@ def load(
     folder = Path.cwd() if folder is None else folder
     values: dict[str, Any] = {}
     named = environ.get("RESPOOL_CONFIG")
-    file = Path(named) if named else folder / CONFIG_FILE
+    file = Path(named).expanduser() if named else folder / CONFIG_FILE
     if named and not file.is_file():
         raise SettingsError(f"RESPOOL_CONFIG names {file}, which is not there. Correct it or unset it.")
     if file.is_file():
@@ -106,6 +107,8 @@ def _from_file(file: Path, environ: Mapping[str, str]) -> dict[str, Any]:
         found = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file} is not readable as TOML: {error}. Correct that line.") from error
+    except OSError as error:
+        raise SettingsError(f"{file} cannot be read: {error.strerror}. Make it readable, or move it away.") from error
     values: dict[str, Any] = {}
     for key, value in found.items():
         _check_key(key, str(file))
@@ -140,13 +143,15 @@ def _check_key(key: str, where: str) -> None:
 def _scalar(key: str, value: Any, where: str) -> Any:
     if key == "broker_port":
         try:
-            port = int(value)
-        except (TypeError, ValueError):
+            port = int(value) if isinstance(value, str | int) and not isinstance(value, bool) else 0
+        except ValueError:
             port = 0
-        if isinstance(value, bool) or not 0 < port < 65536:
+        if not 0 < port < 65536:
             raise SettingsError(f"{key} in {where} is {value!r}; expected a port from 1 to 65535.")
         return port
-    if not isinstance(value, str) or not value:
+    if value == "":
+        raise SettingsError(f"{key} in {where} is empty. Give it a value, or leave it out.")
+    if not isinstance(value, str):
         raise SettingsError(f"{key} in {where} is {value!r}; expected text in quotes.")
     return Path(value).expanduser() if key in ("home", "ivy_settings") else value
 
@@ -158,8 +163,10 @@ def _table(key: str, value: Any, file: Path, environ: Mapping[str, str]) -> dict
     for name, one in _flatten(value):
         if not isinstance(one, str | int | float | bool):
             raise SettingsError(f"{key}.{name} in {file} is {one!r}; expected text, a number, true or false.")
+        if name in table:
+            raise SettingsError(f"{file} has {key}.{name} twice, with quotes and without. Remove one of them.")
         text = str(one).lower() if isinstance(one, bool) else str(one)
-        table[name] = _secret(f"{key}.{name} in {file}", text, environ)
+        table[name] = _secret(f"{key}.{name} in {file}", text, environ, file.parent)
     return table
 
 
@@ -172,15 +179,20 @@ def _flatten(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]
     return flat
 
 
-def _secret(where: str, text: str, environ: Mapping[str, str]) -> str:
+def _secret(where: str, text: str, environ: Mapping[str, str], folder: Path) -> str:
     kind, _, name = text.partition(":")
     if kind == "env" and name:
         if name not in environ:
             raise SettingsError(f"{where} asks for the variable {name}, which is not set. Set it and try again.")
         return environ[name]
-    if kind == "file" and name.startswith("/"):
+    if kind == "file" and name and not name.startswith("//"):
+        file = folder / Path(name).expanduser()
         try:
-            return Path(name).read_text(encoding="utf-8").rstrip("\n")
+            return file.read_text(encoding="utf-8").rstrip("\r\n")
         except OSError as error:
-            raise SettingsError(f"{where} asks for the file {name}: {error.strerror}.") from error
+            raise SettingsError(
+                f"{where} asks for the file {file}, which cannot be read: {error.strerror}. Correct its name."
+            ) from error
+        except UnicodeDecodeError as error:
+            raise SettingsError(f"{where} asks for the file {file}, which is not text. Correct its name.") from error
     return text

@@ -1,0 +1,294 @@
+"""Where settings come from, which wins, and what is said of those that cannot be read."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from respool.errors import SettingsError
+from respool.settings import Settings, check_timezone, load
+
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write the respool.toml of the folder."""
+
+    def write(text: str) -> Path:
+        file = tmp_path / "respool.toml"
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    return write
+
+
+def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
+    found = load(environ={}, folder=tmp_path)
+    assert found == Settings(home=tmp_path / ".respool")
+    assert (found.master, found.broker_port, found.timezone) == ("local[*]", 9092, None)
+    assert (found.checkpoints, found.logs) == (tmp_path / ".respool/checkpoints", tmp_path / ".respool/logs")
+
+
+def test_a_flag_wins_over_a_variable_a_variable_over_the_file_the_file_over_the_default(
+    tmp_path: Path, write: Write
+) -> None:
+    def master(flags: dict[str, str | None], environ: dict[str, str]) -> str:
+        return load(flags, environ, tmp_path).master
+
+    assert master({}, {}) == "local[*]"
+    write('master = "local[1]"')
+    assert master({}, {}) == "local[1]"
+    assert master({}, {"RESPOOL_MASTER": "local[2]"}) == "local[2]"
+    assert master({"master": "local[3]"}, {"RESPOOL_MASTER": "local[2]"}) == "local[3]"
+    assert master({"master": None}, {"RESPOOL_MASTER": "local[2]"}) == "local[2]"
+
+
+def test_every_setting_can_stand_in_the_file(tmp_path: Path, write: Write) -> None:
+    write("""
+        home = "data"
+        bootstrap_servers = "kafka:9092"
+        master = "spark://master:7077"
+        timezone = "Europe/Paris"
+        broker_port = 9192
+        ivy_settings = "/etc/ivysettings.xml"
+        [kafka]
+        security.protocol = "SSL"
+        [spark]
+        spark.executor.memory = "2g"
+    """)
+    assert load(environ={}, folder=tmp_path) == Settings(
+        home=tmp_path / "data",
+        bootstrap_servers="kafka:9092",
+        master="spark://master:7077",
+        timezone="Europe/Paris",
+        broker_port=9192,
+        ivy_settings=Path("/etc/ivysettings.xml"),
+        kafka={"security.protocol": "SSL"},
+        spark={"spark.executor.memory": "2g"},
+    )
+
+
+def test_every_setting_but_the_tables_can_stand_in_a_variable(tmp_path: Path) -> None:
+    environ = {
+        "RESPOOL_HOME": "/var/lib/respool",
+        "RESPOOL_BOOTSTRAP_SERVERS": "kafka:9092",
+        "RESPOOL_MASTER": "local[2]",
+        "RESPOOL_TIMEZONE": "Asia/Tokyo",
+        "RESPOOL_BROKER_PORT": "9192",
+        "RESPOOL_IVY_SETTINGS": "/etc/ivysettings.xml",
+        "RESPOOL_DEBUG": "1",
+        "PATH": "/bin",
+    }
+    assert load(environ=environ, folder=tmp_path) == Settings(
+        home=Path("/var/lib/respool"),
+        bootstrap_servers="kafka:9092",
+        master="local[2]",
+        timezone="Asia/Tokyo",
+        broker_port=9192,
+        ivy_settings=Path("/etc/ivysettings.xml"),
+    )
+    with pytest.raises(SettingsError, match=r"RESPOOL_KAFKA cannot be set: 'kafka' is a table.*respool\.toml"):
+        load(environ={"RESPOOL_KAFKA": "{}"}, folder=tmp_path)
+
+
+def test_a_misspelt_key_in_the_file_is_told_with_the_right_one(tmp_path: Path, write: Write) -> None:
+    file = write('bootstrap_server = "kafka:9092"')
+    with pytest.raises(SettingsError) as caught:
+        load(environ={}, folder=tmp_path)
+    assert str(caught.value) == (
+        f"{file} has an unknown key 'bootstrap_server'. Did you mean 'bootstrap_servers'? The keys are: home, "
+        "bootstrap_servers, master, timezone, broker_port, ivy_settings, kafka, spark."
+    )
+
+
+def test_a_misspelt_variable_is_told_with_the_right_one(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"RESPOOL_TIME_ZONE\) has an unknown key.*Did you mean 'timezone'\?"):
+        load(environ={"RESPOOL_TIME_ZONE": "UTC"}, folder=tmp_path)
+
+
+def test_a_file_that_is_not_toml_is_told_with_the_line(tmp_path: Path, write: Write) -> None:
+    file = write('master = "local[1]"\nhome = data\n')
+    with pytest.raises(SettingsError, match=rf"{file} is not readable as TOML: .*line 2.*Correct that line"):
+        load(environ={}, folder=tmp_path)
+
+
+def test_a_file_that_is_not_utf8_is_told(tmp_path: Path, write: Write) -> None:
+    write("").write_bytes(b'home = "caf\xe9"')
+    with pytest.raises(SettingsError, match="is not readable as TOML"):
+        load(environ={}, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("home = 3", "home in .* is 3; expected text in quotes"),
+        ("master = true", "master in .* is True; expected text in quotes"),
+        ('bootstrap_servers = ["a:1", "b:1"]', "bootstrap_servers in .*; expected text in quotes"),
+        ('home = ""', "home in .* is empty. Give it a value, or leave it out"),
+        ('kafka = "kafka:9092"', r"'kafka' in .* must be a table: write \[kafka\]"),
+        ("[kafka]\nsasl.mechanism = ['PLAIN']", "kafka.sasl.mechanism in .*; expected text, a number, true or false"),
+        ("[spark]\nspark.x = 2024-01-01", "spark.spark.x in .*; expected text, a number, true or false"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_told(tmp_path: Path, write: Write, text: str, told: str) -> None:
+    write(text)
+    with pytest.raises(SettingsError, match=told):
+        load(environ={}, folder=tmp_path)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "65536", "9092.5", "inf", "true", "[9092]", '"http"', '""'])
+def test_a_bad_port_in_the_file_is_told(tmp_path: Path, write: Write, value: str) -> None:
+    write(f"broker_port = {value}")
+    with pytest.raises(SettingsError, match=r"broker_port in .*respool\.toml is .*; expected a port from 1 to 65535"):
+        load(environ={}, folder=tmp_path)
+
+
+def test_a_bad_port_in_a_variable_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="broker_port in the variable RESPOOL_BROKER_PORT is 'nine'"):
+        load(environ={"RESPOOL_BROKER_PORT": "nine"}, folder=tmp_path)
+
+
+def test_an_empty_variable_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="home in the variable RESPOOL_HOME is empty"):
+        load(environ={"RESPOOL_HOME": ""}, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"), [("Europe/Pari", "Europe/Paris"), ("america/new_york", "America/New_York")]
+)
+def test_a_wrong_time_zone_is_told_with_the_nearest(wrong: str, right: str) -> None:
+    with pytest.raises(SettingsError, match=rf"'{wrong}' is not a time zone. Did you mean '{right}'\?"):
+        check_timezone(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["Mars", "", "../etc/passwd", "+99:00"])
+def test_a_time_zone_like_no_other_is_told_with_an_example(wrong: str) -> None:
+    with pytest.raises(SettingsError, match="Give a name such as UTC or Europe/Paris"):
+        check_timezone(wrong)
+
+
+def test_a_wrong_time_zone_is_refused_wherever_it_stands(tmp_path: Path, write: Write) -> None:
+    with pytest.raises(SettingsError, match="not a time zone"):
+        load({"timezone": "Mars"}, {}, tmp_path)
+    with pytest.raises(SettingsError, match="not a time zone"):
+        load({}, {"RESPOOL_TIMEZONE": "Mars"}, tmp_path)
+    write('timezone = "Mars"')
+    with pytest.raises(SettingsError, match="not a time zone"):
+        load({}, {}, tmp_path)
+
+
+def test_options_of_kafka_are_read_with_quotes_and_without(tmp_path: Path, write: Write) -> None:
+    write("""
+        [kafka]
+        security.protocol = "SASL_SSL"
+        "sasl.mechanism" = "PLAIN"
+        ssl.ca.location = "/etc/ca.pem"
+        "ssl.key.location" = "/etc/key.pem"
+        socket.timeout.ms = 3000
+        enable.ssl.certificate.verification = true
+        [kafka.sasl]
+        username = "alice"
+    """)
+    assert load(environ={}, folder=tmp_path).kafka == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "ssl.ca.location": "/etc/ca.pem",
+        "ssl.key.location": "/etc/key.pem",
+        "socket.timeout.ms": "3000",
+        "enable.ssl.certificate.verification": "true",
+        "sasl.username": "alice",
+    }
+
+
+def test_an_option_written_both_ways_is_told(tmp_path: Path, write: Write) -> None:
+    write('[kafka]\nsasl.mechanism = "PLAIN"\n"sasl.mechanism" = "SCRAM-SHA-256"')
+    with pytest.raises(SettingsError, match=r"has kafka\.sasl\.mechanism twice.*Remove one"):
+        load(environ={}, folder=tmp_path)
+
+
+def test_secrets_are_taken_from_variables_and_files(tmp_path: Path, write: Write) -> None:
+    (tmp_path / "password").write_text("with blank \n", encoding="utf-8")
+    write(f"""
+        [kafka]
+        sasl.username = "env:KAFKA_USER"
+        sasl.password = "file:{tmp_path}/password"
+        sasl.jaas.config = "file:password"
+        client.id = "env:"
+        [spark]
+        spark.hadoop.fs.s3a.secret.key = "env:S3_KEY"
+        spark.eventLog.dir = "file:///var/events"
+    """)
+    found = load(environ={"KAFKA_USER": "alice", "S3_KEY": "key"}, folder=tmp_path)
+    assert found.kafka == {
+        "sasl.username": "alice",
+        "sasl.password": "with blank ",
+        "sasl.jaas.config": "with blank ",
+        "client.id": "env:",
+    }
+    assert found.spark == {"spark.hadoop.fs.s3a.secret.key": "key", "spark.eventLog.dir": "file:///var/events"}
+
+
+def test_a_secret_in_the_users_own_folder_is_found(
+    tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "alice"))
+    (tmp_path / "alice").mkdir()
+    (tmp_path / "alice" / "password").write_text("secret")
+    write('[kafka]\nsasl.password = "file:~/password"')
+    assert load(environ={}, folder=tmp_path).kafka == {"sasl.password": "secret"}
+
+
+def test_a_missing_secret_is_told_by_its_place(tmp_path: Path, write: Write) -> None:
+    write('[kafka]\nsasl.password = "env:KAFKA_PASSWORD"')
+    with pytest.raises(SettingsError, match=r"kafka\.sasl\.password in .* the variable KAFKA_PASSWORD, which is not"):
+        load(environ={}, folder=tmp_path)
+    write('[kafka]\nsasl.password = "file:/nowhere/password"')
+    with pytest.raises(SettingsError, match=r"the file /nowhere/password, which cannot be read: No such file.*Correct"):
+        load(environ={}, folder=tmp_path)
+    write(f'[kafka]\nsasl.password = "file:{tmp_path}"')
+    with pytest.raises(SettingsError, match="Is a directory"):
+        load(environ={}, folder=tmp_path)
+    (tmp_path / "password").write_bytes(b"\xff\xfe")
+    write('[kafka]\nsasl.password = "file:password"')
+    with pytest.raises(SettingsError, match="is not text"):
+        load(environ={}, folder=tmp_path)
+
+
+def test_settings_never_show_a_secret() -> None:
+    shown = repr(Settings(kafka={"sasl.password": "hunter2"}, spark={"spark.hadoop.fs.s3a.secret.key": "hunter2"}))
+    assert "home=" in shown
+    assert "hunter2" not in shown
+
+
+def test_a_variable_names_another_file(tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    write('master = "local[1]"')
+    (tmp_path / "other.toml").write_text('master = "local[7]"')
+    named = {"RESPOOL_CONFIG": str(tmp_path / "other.toml")}
+    assert load(environ=named, folder=tmp_path).master == "local[7]"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert load(environ={"RESPOOL_CONFIG": "~/other.toml"}, folder=tmp_path).master == "local[7]"
+    with pytest.raises(SettingsError, match=r"RESPOOL_CONFIG names /nowhere, which is not there. Correct it or unset"):
+        load(environ={"RESPOOL_CONFIG": "/nowhere"}, folder=tmp_path)
+
+
+def test_a_file_that_may_not_be_read_is_told(tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    write("")
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(SettingsError, match=r"respool\.toml cannot be read: Permission denied"):
+        load(environ={}, folder=tmp_path)
+
+
+@pytest.mark.parametrize("way", ["flag", "variable", "file"])
+def test_a_home_below_the_users_folder_is_found(
+    tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setenv("HOME", "/home/alice")
+    if way == "file":
+        write('home = "~/respool"')
+    flags = {"home": Path("~/respool")} if way == "flag" else {}
+    environ = {"RESPOOL_HOME": "~/respool"} if way == "variable" else {}
+    assert load(flags, environ, tmp_path).home == Path("/home/alice/respool")
