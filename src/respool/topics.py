@@ -235,6 +235,7 @@ class _Delivery:
                 "partitioner": "murmur2_random",  # as Java's: a key goes to the same partition whoever sends it
                 "enable.idempotence": True,
                 "message.timeout.ms": _DELIVERY,
+                "message.max.bytes": 2**27,  # the topic says how large a record may be
                 "delivery.report.only.error": True,
             },
         )
@@ -369,31 +370,38 @@ def _merged(
             for partition in done:
                 del waiting[partition]
         else:
-            consumer.resume([TopicPartition(topic, one) for one in lacking & paused])
-            paused -= lacking
-            partition, offset, record = _next(kafka, consumer, topic)
-            if record and offset < ends[partition]:
-                waiting[partition].append(record)
-            if offset + bool(record) >= ends[partition]:
-                unread.discard(partition)
-            if partition not in unread or len(waiting[partition]) >= _HELD:
+            if back := lacking & paused:
+                consumer.resume([TopicPartition(topic, one) for one in back])
+                paused -= back
+            for partition, offset, record in _arrivals(kafka, consumer, topic):
+                if partition not in unread:
+                    continue
+                if record and offset < ends[partition]:
+                    waiting[partition].append(record)
+                if offset + bool(record) >= ends[partition]:
+                    unread.remove(partition)
+                elif len(waiting[partition]) < _HELD:
+                    continue
                 consumer.pause([TopicPartition(topic, partition)])
                 paused.add(partition)
 
 
-def _next(kafka: Kafka, consumer: "confluent_kafka.Consumer", topic: str) -> tuple[int, int, Record | None]:
-    """Return the next record with its partition and offset; None in its place at the end of a partition."""
+def _arrivals(
+    kafka: Kafka, consumer: "confluent_kafka.Consumer", topic: str
+) -> Iterator[tuple[int, int, Record | None]]:
+    """Wait for records and yield those that came, with partition and offset; None at the end of a partition."""
     deadline = time.monotonic() + _SILENCE
-    while (message := consumer.poll(0.2)) is None:
+    while (first := consumer.poll(0.2)) is None:
         if time.monotonic() > deadline:
             raise BrokerError(
                 f"The broker at {kafka.bootstrap_servers} sent nothing more of '{topic}' for {_SILENCE:.0f} seconds. "
                 "Check that it runs, and read again."
             )
-    partition, offset = message.partition(), message.offset()
-    assert partition is not None
-    assert offset is not None
-    return partition, offset, _record(message, topic)
+    for message in [first, *consumer.consume(1_000, 0)]:
+        partition, offset = message.partition(), message.offset()
+        assert partition is not None
+        assert offset is not None
+        yield partition, offset, _record(message, topic)
 
 
 def _record(message: "confluent_kafka.Message", topic: str) -> Record | None:

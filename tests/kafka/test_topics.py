@@ -252,9 +252,10 @@ def test_a_failed_delivery_says_how_many_were_delivered(kafka: Kafka, topic: str
 
 
 def test_a_record_that_the_client_refuses_is_told(kafka: Kafka, topic: str) -> None:
-    messages = [Message(None, b"x"), Message(None, b"x" * 2_000_000)]
+    messages = [Message(None, b"x"), Message(None, b"x" * 20_000)]
+    strict = replace(kafka, options={"message.max.bytes": "10000"})
     with pytest.raises(TopicError, match=r"1 of 2 records .* \(1 were\).*large"):
-        topics.produce(kafka, topic, messages)
+        topics.produce(strict, topic, messages)
 
 
 def test_a_broker_that_is_gone_is_a_broker_error(monkeypatch: pytest.MonkeyPatch) -> None:
