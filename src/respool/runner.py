@@ -181,7 +181,10 @@ class Runner:
         return str(self._settings.checkpoints / one.name)
 
     def _hold(self, one: Pipeline) -> bool:
-        return self._claims.enter_context(claim(self._checkpoint(one), one))
+        held = claim(self._checkpoint(one), one)
+        if held is not None:
+            self._claims.callback(held.close)
+        return held is not None
 
     def _start_companions(self, first: bool) -> None:
         for name, one in list(self._companions.items()):

@@ -9,11 +9,9 @@ respool keeps a folder `_respool` in a checkpoint, which Spark ignores:
 import fcntl
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from respool import __version__
 from respool.errors import CheckpointError
@@ -22,30 +20,41 @@ from respool.pipeline import Pipeline
 FOLDER = "_respool"
 
 
-@contextmanager
-def claim(checkpoint: str, pipeline: Pipeline) -> Iterator[bool]:
-    """Hold a checkpoint for a pipeline; False when another process holds it now.
+class Claim:
+    """A checkpoint that is held until `close`."""
+
+    def __init__(self, lock: IO[str] | None) -> None:
+        """Take the locked file, or None for a checkpoint that cannot be locked."""
+        self._lock = lock
+
+    def close(self) -> None:
+        """Let go of the checkpoint."""
+        if self._lock is not None:
+            self._lock.close()
+
+
+def claim(checkpoint: str, pipeline: Pipeline) -> Claim | None:
+    """Hold a checkpoint for a pipeline; None when another process holds it now.
 
     Raises CheckpointError when the checkpoint belongs to another pipeline. Only a checkpoint on a local disk can be
     held; one on an object store is left to the user's care.
     """
     folder = local_path(checkpoint)
     if folder is None:
-        yield True
-        return
+        return Claim(None)
     _check(folder, pipeline)
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
-    with (folder / FOLDER / "lock").open("a+", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
-        _record(folder, pipeline)
-        yield True
+    lock = (folder / FOLDER / "lock").open("a+", encoding="utf-8")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
+    _record(folder, pipeline)
+    return Claim(lock)
 
 
 def holder(checkpoint: str) -> str:

@@ -55,13 +55,6 @@ def main() -> None:
         app()
     except RespoolError as error:
         _fail(str(error))
-    except KeyboardInterrupt:
-        say("Interrupted.")
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output (head, less) went away: not an error of ours.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except OSError as error:
         if error.errno == errno.ENOSPC:
             _fail(f"The disk that holds {error.filename or 'the home'} is full. Free some space and run this again.")

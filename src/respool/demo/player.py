@@ -92,9 +92,9 @@ class Player:
             case AwaitBatches(count):
                 self._runs[-1].wait_for(lambda lines: _batches(lines) >= count, _PATIENCE)
             case AwaitAllPrinted(topic):
-                wanted = len(self._sent(topic))
-                others = sum(len(_visits(run.lines)) for run in self._runs[:-1])
-                self._runs[-1].wait_for(lambda lines: others + len(_visits(lines)) >= wanted, _PATIENCE)
+                wanted = len(sent_visits(self._broker(), topic))
+                others = sum(len(printed_visits(run.lines)) for run in self._runs[:-1])
+                self._runs[-1].wait_for(lambda lines: others + len(printed_visits(lines)) >= wanted, _PATIENCE)
             case Stop():
                 self._show("  ^C")
                 code = self._runs[-1].stop()
@@ -115,8 +115,8 @@ class Player:
             raise Different(f"{run} ended with exit code {code}; expected 0.")
 
     def _expect_each_printed_once(self, topic: str) -> None:
-        sent = Counter(self._sent(topic))
-        printed = [_visits(run.lines) for run in self._runs]
+        sent = Counter(sent_visits(self._broker(), topic))
+        printed = [printed_visits(run.lines) for run in self._runs]
         together = Counter(visit for visits in printed for visit in visits)
         self._show("")
         for number, visits in enumerate(printed, 1):
@@ -128,10 +128,9 @@ class Player:
         if not all(printed):
             raise Different("A run printed nothing; expected the visits to be shared between all runs.")
 
-    def _sent(self, topic: str) -> list[Visit]:
+    def _broker(self) -> Kafka:
         assert self._kafka is not None
-        values = [json.loads(record.value or b"{}") for record in topics.read(self._kafka, topic)]
-        return [(one["visit_id"], datetime.fromisoformat(one["event_time"]).isoformat(), one["page"]) for one in values]
+        return self._kafka
 
     def _show_line(self, line: str) -> None:
         if _VISIT.match(line):
@@ -166,7 +165,14 @@ def _batches(lines: list[str]) -> int:
     return sum(one is not None and one["rows"] != "0" for one in found)
 
 
-def _visits(lines: list[str]) -> list[Visit]:
+def sent_visits(kafka: Kafka, topic: str) -> list[Visit]:
+    """Return the visits that a topic holds."""
+    values = [json.loads(record.value or b"{}") for record in topics.read(kafka, topic)]
+    return [(one["visit_id"], datetime.fromisoformat(one["event_time"]).isoformat(), one["page"]) for one in values]
+
+
+def printed_visits(lines: list[str]) -> list[Visit]:
+    """Return the visits that the micro-batch consumer has printed."""
     found: list[Visit] = []
     for line in lines:
         one = _VISIT.match(line)

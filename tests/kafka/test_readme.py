@@ -1,0 +1,57 @@
+"""What the README tells a reader to type works as it stands there."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from respool import topics
+from respool.kafka import Kafka
+from respool.settings import load
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+
+
+def block(language: str, holding: str) -> str:
+    found: list[str] = [text for kind, text in BLOCKS if kind == language and holding in text]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_the_pipeline_of_the_readme_runs(kafka: Kafka, tmp_path: Path, respool: str) -> None:
+    (tmp_path / "shop.py").write_text(block("python", "Pipeline("), encoding="utf-8")
+    commands = block("", "respool run shop:orders --available-now").replace("respool ", f"{respool} ")
+    done = subprocess.run(
+        ["bash", "-euc", commands],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "RESPOOL_BOOTSTRAP_SERVERS": kafka.bootstrap_servers},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    window = '{"start":"2025-09-04T07:00:00.000Z","end":"2025-09-04T08:00:00.000Z"}'
+    key, value = done.stdout.strip().split("\t")
+    assert key == f'{{"window":{window},"shop":"Lyon"}}'
+    assert value == f'{{"window":{window},"shop":"Lyon","total":12.5}}'
+    assert "orders batch 0  1 rows" in done.stderr
+    assert [one.name for one in topics.list_topics(kafka) if one.name == "orders-rejected"]
+
+
+def test_the_settings_of_the_readme_are_read(tmp_path: Path) -> None:
+    (tmp_path / "respool.toml").write_text(block("toml", "[kafka]"), encoding="utf-8")
+    settings = load(environ={"KAFKA_PASSWORD": "secret"}, folder=tmp_path)
+    assert settings.kafka["sasl.password"] == "secret"
+    assert settings.spark == {"spark.executor.memory": "4g"}
+
+
+@pytest.mark.parametrize("line", sorted(set(re.findall(r"^(respool .*?)(?:  +#.*)?$", README, re.MULTILINE))))
+def test_every_command_and_option_of_the_readme_exists(line: str, respool: str) -> None:
+    words = line.split()[1:]
+    command = words[:2] if words[0] in ("broker", "topic") else words[:1]
+    told = subprocess.run([respool, *command, "--help"], capture_output=True, text=True, check=True, timeout=30).stdout
+    for option in (word for word in words if word.startswith("--")):
+        assert option in told, f"respool {' '.join(command)} has no {option}"
