@@ -11,29 +11,27 @@ _KNOWN = (
         "The disk is full. Free some space and run this again: it goes on from the last finished batch.",
     ),
     (
-        r"UnknownTopicOrPartition|does not host this topic-partition"
-        r"|partitions? .{0,300}(are gone|is gone|have been lost)|Topic .{0,300} (not present|does not exist)",
-        "A topic that it uses is gone. Create it again with: respool topic create NAME. If it was deleted for good, "
-        "start over with another --checkpoint.",
+        r"UnknownTopicOrPartitionException|Topic \S+ not present in metadata",
+        "A topic that it uses is gone. Create it again with: respool topic create NAME. If it is the topic that the "
+        "pipeline reads, start over with another --checkpoint: its old place is not one of the new topic.",
     ),
     (
-        r"failOnDataLoss|[Dd]ata (?:may have been|has been) lost|OffsetOutOfRange|offset .{0,100} was changed",
+        r"failOnDataLoss|OffsetOutOfRangeException",
         "Records that it had not read yet are no longer in Kafka: the topic was recreated or its retention passed. "
         "Start over with another --checkpoint to read what is there.",
     ),
     (
-        r"TimeoutException|Timed out waiting|Failed to (?:create new KafkaAdminClient|construct kafka)"
-        r"|Connection to node|disconnected|Broker may not be available|No resolvable bootstrap",
+        r"kafka\.common\.errors\.(?:Timeout|Disconnect|Network)Exception|No resolvable bootstrap urls",
         "Kafka does not answer. Check it with: respool broker status, or check --bootstrap-servers; then run this "
         "again: it goes on from the last finished batch.",
     ),
     (
-        r"RecordTooLarge|larger than .{0,60} max\.request\.size|MESSAGE_TOO_LARGE",
+        r"RecordTooLargeException",
         "A record is larger than its topic takes. Raise max.message.bytes of the topic, and max.request.size in "
         "[kafka].",
     ),
     (
-        r"SASL|Authentication|Authorization|SSL handshake",
+        r"kafka\.common\.errors\.\w*(?:Authentication|Authorization)Exception",
         "Kafka refuses the credentials. Check the [kafka] table of respool.toml.",
     ),
     (
@@ -50,7 +48,8 @@ _KNOWN = (
 
 def explain(pipeline: str, error: BaseException) -> QueryError:
     """Return what to tell the user about the failure of a pipeline's query."""
-    text = str(error)
+    # Behind this line stands the plan, with names of columns and topics that may read like anything.
+    text = str(error).partition("=== Streaming Query ===")[0]
     for pattern, meaning in _KNOWN:
         if re.search(pattern, text, re.DOTALL):
             return QueryError(f"The pipeline {pipeline} has failed. {meaning}\n  Spark says: {_first_words(text)}")
@@ -61,10 +60,12 @@ def explain(pipeline: str, error: BaseException) -> QueryError:
 
 
 def _first_words(text: str) -> str:
-    """Return the line of a failure that tells most: the innermost Python or Java cause, else the first line."""
+    """Return the line of a failure that tells most: the innermost cause, else the first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by: ")]
-    python = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
-    told = (python or causes or lines or ["no reason was given"])[-1 if python or causes else 0]
-    told = told.removeprefix("Caused by: ")
+    # Py4J's own error tells nothing but that Java has failed.
+    python = [line for line in lines if re.match(r"(?!py4j)[\w.]*(Error|Exception): ", line)]
+    reasons = [line for line in lines if line.startswith("Reason: ")]
+    told = (python or causes or reasons or lines[:1] or ["no reason was given"])[-1]
+    told = told.removeprefix("Caused by: ").removeprefix("Reason: ")
     return told if len(told) <= 300 else told[:299] + "…"

@@ -94,7 +94,7 @@ def load(
 
 def check_timezone(name: str) -> str:
     """Return `name` when it is a time zone that Python and Spark know, and raise SettingsError otherwise."""
-    zones = available_timezones()
+    zones = available_timezones() - {"Factory", "localtime"}  # of Python alone
     if name not in zones:
         raise SettingsError(
             f"'{name}' is not a time zone.{did_you_mean(name, sorted(zones))} Give a name such as UTC or Europe/Paris."
