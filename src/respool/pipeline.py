@@ -113,7 +113,7 @@ def find(name: str) -> Pipeline:
     """Return a pipeline by its name, or by `module:object` from a module that can be imported."""
     target = BUILT_IN.get(name, name)
     module_name, _, attribute = target.partition(":")
-    if not attribute:
+    if not (module_name and attribute):
         known = ", ".join(BUILT_IN)
         raise PipelineError(
             f"There is no pipeline '{name}'.{did_you_mean(name, list(BUILT_IN))} The pipelines are: {known}. "
@@ -124,12 +124,21 @@ def find(name: str) -> Pipeline:
     if found is None:
         raise PipelineError(f"The module {module_name} has no '{attribute}'. Check the name behind the colon.")
     if callable(found):
-        found = found()
+        found = _call(found, name)
     if not isinstance(found, Pipeline):
         raise PipelineError(
             f"{name} is a {type(found).__name__}; expected a respool.Pipeline, or a function that makes one."
         )
     return found
+
+
+def _call(make: Callable[[], object], name: str) -> object:
+    try:
+        return make()
+    except PipelineError:
+        raise
+    except Exception as error:
+        raise PipelineError(f"{name}() does not make a pipeline: {type(error).__name__}: {error}") from error
 
 
 def _import(module_name: str, name: str) -> object:
@@ -147,5 +156,5 @@ def _import(module_name: str, name: str) -> object:
         raise PipelineError(f"The module {module_name} needs {error.name}, which is not installed.") from error
     except PipelineError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PipelineError(f"The module {module_name} cannot be imported: {type(error).__name__}: {error}") from error

@@ -51,6 +51,12 @@ class RunOptions:
     dead_letter: bool = True
     timezone: str | None = None
 
+    def checkpoint_of(self, one: Pipeline, settings: Settings) -> str:
+        """Return the checkpoint's folder or URL of a pipeline in this run."""
+        if self.checkpoint and not one.is_companion:
+            return self.checkpoint
+        return str(settings.checkpoints / one.name)
+
     def apply(self, one: Pipeline) -> Pipeline:
         """Return the pipeline as this run wants it."""
         changed = replace(one, timezone=self.timezone) if self.timezone else one
@@ -176,9 +182,7 @@ class Runner:
             return None
 
     def _checkpoint(self, one: Pipeline) -> str:
-        if self._options.checkpoint and not one.is_companion:
-            return self._options.checkpoint
-        return str(self._settings.checkpoints / one.name)
+        return self._options.checkpoint_of(one, self._settings)
 
     def _hold(self, one: Pipeline) -> bool:
         held = claim(self._checkpoint(one), one)

@@ -114,7 +114,7 @@ def test_pipelines_are_listed(run: Run) -> None:
     [
         (["bogus"], "No such command 'bogus'"),
         (["broker", "bogus"], "No such command 'bogus'"),
-        (["run"], "Missing argument 'PIPELINE...'"),
+        (["run"], "Missing argument 'PIPELINE'"),
         (["run", "micro-batch", "--bogus"], "No such option: --bogus"),
         (["run", "micro-batch", "micro-batch"], "a pipeline is named twice: micro-batch, micro-batch"),
         (["run", "micro-batch", "mine:other", "--checkpoint", "here"], "--checkpoint is for a single pipeline"),
@@ -156,6 +156,9 @@ number = 3
         (MINE, "mine:number", "mine:number is a int; expected a respool.Pipeline"),
         ("import elsewhere", "mine:orders", "The module mine needs elsewhere, which is not installed"),
         ("1 / 0", "mine:orders", "The module mine cannot be imported: ZeroDivisionError: division by zero"),
+        ("import sys; sys.exit(3)", "mine:orders", "The module mine cannot be imported: SystemExit: 3"),
+        ("def orders(): return [][0]", "mine:orders", "mine:orders() does not make a pipeline: IndexError: "),
+        ("", ":orders", "There is no pipeline ':orders'"),
         ("def orders(:", "mine:orders", "The module mine cannot be imported: SyntaxError: "),
         (MINE.replace('"other"', '"an other"'), "mine:other", "'an other' is no name for a pipeline"),
         (MINE.replace("ConsoleSink())", "ConsoleSink(), timezone='Mars')"), "mine:other", "'Mars' is not a time zone"),
@@ -242,3 +245,8 @@ def test_debug_shows_the_stack_trace(run: Run) -> None:
         assert result.returncode == 1
         assert "Traceback" in result.stderr
         assert result.stderr.splitlines()[-1].startswith("error: There is no pipeline 'nothing'")
+
+
+def test_a_home_inside_a_file_is_told(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder", encoding="utf-8")
+    fails(run("broker", "start", "--home", "file/home"), 1, "file", "--home")

@@ -9,6 +9,7 @@ respool keeps a folder `_respool` in a checkpoint, which Spark ignores:
 import fcntl
 import json
 import os
+from contextlib import ExitStack
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any
@@ -42,19 +43,25 @@ def claim(checkpoint: str, pipeline: Pipeline) -> Claim | None:
     folder = local_path(checkpoint)
     if folder is None:
         return Claim(None)
-    _check(folder, pipeline)
-    (folder / FOLDER).mkdir(parents=True, exist_ok=True)
-    lock = (folder / FOLDER / "lock").open("a+", encoding="utf-8")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        return None
-    lock.truncate(0)
-    lock.write(str(os.getpid()))
-    lock.flush()
-    _record(folder, pipeline)
-    return Claim(lock)
+    check(checkpoint, pipeline)
+    with ExitStack() as stack:
+        try:
+            (folder / FOLDER).mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context((folder / FOLDER / "lock").open("a+", encoding="utf-8"))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            _record(folder, pipeline)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise CheckpointError(
+                f"The checkpoint {folder} cannot be written: {error.strerror}. "
+                "Make room or change its permissions, or name another folder with --checkpoint."
+            ) from error
+        stack.pop_all()
+        return Claim(lock)
 
 
 def holder(checkpoint: str) -> str:
@@ -71,7 +78,11 @@ def local_path(checkpoint: str) -> Path | None:
     return None if "://" in checkpoint else Path(checkpoint)
 
 
-def _check(folder: Path, pipeline: Pipeline) -> None:
+def check(checkpoint: str, pipeline: Pipeline) -> None:
+    """Raise CheckpointError when a checkpoint is of another pipeline; nothing is changed."""
+    folder = local_path(checkpoint)
+    if folder is None:
+        return
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"The checkpoint {folder} is a file; expected a folder. Name another with --checkpoint.")
     way_out = "Run that pipeline, or name another folder with --checkpoint."

@@ -58,7 +58,7 @@ def main() -> None:
     except OSError as error:
         if error.errno == errno.ENOSPC:
             _fail(f"The disk that holds {error.filename or 'the home'} is full. Free some space and run this again.")
-        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and error.filename:
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR) and error.filename:
             _fail(f"{error.filename} cannot be written: {error.strerror}. Choose another folder with --home.")
         else:
             raise

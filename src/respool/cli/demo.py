@@ -12,7 +12,7 @@ from respool.errors import PipelineError, did_you_mean
 
 def demo(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Scenarios to play.  [default: the main one]")
+        list[str] | None, typer.Argument(metavar="NAME", help="Scenarios to play.  [default: the main one]")
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the scenarios.")] = False,
     keep: Annotated[

@@ -13,7 +13,7 @@ from respool.progress import Progress
 def run(
     pipelines: Annotated[
         list[str],
-        typer.Argument(metavar="PIPELINE...", help="Names of `respool pipelines`, or module:object of your own."),
+        typer.Argument(metavar="PIPELINE", help="Names of `respool pipelines`, or module:object of your own."),
     ],
     available_now: Annotated[
         bool, typer.Option("--available-now", help="Process what is there now, then stop.")
@@ -60,11 +60,10 @@ def run(
     kafka = connect(settings)
 
     from respool import topics
+    from respool.checkpoint.claim import check
     from respool.local.session import spark_session
     from respool.runner import Runner, RunOptions, stopping_on_signals
 
-    for one in found:
-        topics.require(kafka, one.topic)
     options = RunOptions(
         available_now=available_now,
         trigger=every,
@@ -74,6 +73,9 @@ def run(
         dead_letter=dead_letter,
         timezone=settings.timezone,
     )
+    for one in found:  # what can be refused at once is refused before Spark takes its time to start
+        topics.require(kafka, one.topic)
+        check(options.checkpoint_of(one, settings), one)
     show = show_json if json else show_line
     say(f"Starting Spark ({settings.master}) for {', '.join(names)} …")
     with (

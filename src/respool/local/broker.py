@@ -197,9 +197,9 @@ def _already(home: Path, pid: int, port: int | None) -> Broker:
 def _start(home: Path, settings: Settings, port: int | None) -> Broker:
     if shutil.disk_usage(home).free < _LEAST_SPACE:
         raise _disk_full(home)
-    files.prepare(home)
     java = find_java()
     class_path = os.pathsep.join(str(jar) for jar in jars.broker_jars(settings))
+    files.prepare(home)
     files.format_data(home, java, class_path)
     wanted = port or _wanted(home, settings)
     for attempt in range(1, _ATTEMPTS + 1):

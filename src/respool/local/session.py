@@ -112,6 +112,11 @@ def _logging(settings: Settings) -> Path:
         "appender.terminal.target = SYSTEM_ERR",
         "appender.terminal.layout.type = PatternLayout",
         "appender.terminal.layout.pattern = spark: %m%n%ex{0}",
+        # The same trouble every second is told a few times, then now and then.
+        "appender.terminal.filter.burst.type = BurstFilter",
+        "appender.terminal.filter.burst.level = warn",
+        "appender.terminal.filter.burst.rate = 0.05",
+        "appender.terminal.filter.burst.maxBurst = 5",
         "rootLogger.level = info",
         "rootLogger.appenderRef.file.ref = file",
         # Spark lowers the root logger to this one's level at its start, and says so on the terminal.
@@ -123,8 +128,7 @@ def _logging(settings: Settings) -> Path:
             f"logger.told{number}.name = {logger}",
             f"logger.told{number}.level = info",
             f"logger.told{number}.appenderRef.terminal.ref = terminal",
-            f"logger.told{number}.appenderRef.terminal.filter.threshold.type = ThresholdFilter",
-            f"logger.told{number}.appenderRef.terminal.filter.threshold.level = warn",
+            f"logger.told{number}.appenderRef.terminal.level = warn",
         ]
     file = folder / "log4j2.properties"
     text = "\n".join(lines) + "\n"
