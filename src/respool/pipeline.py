@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from respool.decode import JsonDecoder, decode, events
-from respool.errors import PipelineError, did_you_mean
+from respool.errors import PipelineError, RespoolError, did_you_mean
 from respool.settings import check_timezone
 from respool.sinks import RejectedSink, Sink
 from respool.span import parse_duration
@@ -18,10 +19,49 @@ from respool.span import parse_duration
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# The pipelines that come with respool. Each name leads to a function without required arguments.
+# The pipelines that come with respool. Each name leads to a function whose keyword arguments are the parameters.
 BUILT_IN: Mapping[str, str] = {
+    "visit-counts": "respool.visits.counts:visit_counts",
+    "visit-windows": "respool.visits.counts:visit_windows",
+    "browser-stats-stateless": "respool.visits.browsers:browser_stats_stateless",
+    "browser-stats-stateful": "respool.visits.browsers:browser_stats_stateful",
     "micro-batch": "respool.visits.micro_batch:micro_batch",
 }
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What can be set in a pipeline with `--set NAME=VALUE` or in respool.toml.
+
+    Attributes:
+        pipeline: The pipeline's name.
+        name: Its own.
+        default: What it is when it is not set.
+        kind: Its type.
+    """
+
+    pipeline: str
+    name: str
+    default: object
+    kind: object
+
+    def read(self, value: object) -> object:
+        """Return the value of this parameter from text, or from what a settings file gave."""
+        if self.kind is int or self.kind == int | None:
+            try:
+                return int(str(value))
+            except ValueError:
+                raise self._unreadable(value, "a whole number") from None
+        if self.kind is bool:
+            if str(value).lower() not in ("true", "false"):
+                raise self._unreadable(value, "true or false")
+            return str(value).lower() == "true"
+        if not isinstance(value, str) or not value:
+            raise self._unreadable(value, "text")
+        return value
+
+    def _unreadable(self, value: object, expected: str) -> PipelineError:
+        return PipelineError(f"The parameter {self.name} of {self.pipeline} is {value!r}; expected {expected}.")
 
 
 @dataclass(frozen=True)
@@ -41,6 +81,7 @@ class Pipeline:
         max_offsets_per_trigger: How many records a batch takes at most; None for all there are.
         timezone: The zone in which event times without a zone are read, and results are rendered.
         spark: Spark settings of its own session.
+        stateless: The transform sees one batch at a time, and nothing is kept from batch to batch.
     """
 
     name: str
@@ -55,6 +96,7 @@ class Pipeline:
     max_offsets_per_trigger: int | None = None
     timezone: str = "UTC"
     spark: Mapping[str, str] = field(default_factory=dict)
+    stateless: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what could only fail later."""
@@ -62,6 +104,8 @@ class Pipeline:
             raise PipelineError(
                 f"'{self.name}' is no name for a pipeline. Use letters, digits, dots, dashes and underscores."
             )
+        if self.watermark and self.stateless:
+            raise PipelineError(f"The pipeline {self.name} is stateless: a watermark would do nothing. Leave it out.")
         if self.watermark and self.decode is None:
             raise PipelineError(f"The pipeline {self.name} has a watermark but no decoder. Give it one, or neither.")
         check_timezone(self.timezone)
@@ -74,18 +118,25 @@ class Pipeline:
         """Whether it keeps the rejected records of other pipelines."""
         return isinstance(self.sink, RejectedSink)
 
-    def results(self, records: "DataFrame") -> "DataFrame":
-        """Return what the pipeline makes of records; rejected ones are counted for the batch line."""
+    def stream(self, records: "DataFrame") -> "DataFrame":
+        """Return the streaming part of the pipeline; `each_batch` completes every batch of it.
+
+        Rejected records are counted for the batch line.
+        """
         from pyspark.sql import functions as F
 
         if self.decode is None:
-            return self.transform(records)
+            return records if self.stateless else self.transform(records)
         decoded = decode(records, self.decode)
         decoded = decoded.observe("respool", F.count("rejected").alias("rejected"))
         rows = events(decoded)
         if self.watermark:
             rows = rows.withWatermark(self.decode.event_time, self.watermark)
-        return self.transform(rows)
+        return rows if self.stateless else self.transform(rows)
+
+    def each_batch(self, rows: "DataFrame") -> "DataFrame":
+        """Return the results of one batch of `stream`."""
+        return self.transform(rows) if self.stateless else rows
 
     def describe(self) -> dict[str, str]:
         """Return what it reads, does and writes, for `respool pipelines`."""
@@ -109,8 +160,50 @@ def rejected(topic: str, decoder: JsonDecoder) -> Pipeline:
     )
 
 
-def find(name: str) -> Pipeline:
-    """Return a pipeline by its name, or by `module:object` from a module that can be imported."""
+def find(name: str, values: Mapping[str, object] | None = None) -> Pipeline:
+    """Return a pipeline by its name, or by `module:object` from a module that can be imported.
+
+    Args:
+        name: One of BUILT_IN, or `module:object`: a Pipeline, or a function that makes one.
+        values: Parameters that differ from their defaults, as text or as what they are.
+    """
+    found = _load(name)
+    values = values or {}
+    if isinstance(found, Pipeline):
+        if values:
+            raise PipelineError(
+                f"{name} is a Pipeline without parameters; found {', '.join(values)}. To have some, make it a function "
+                "with keyword arguments that returns a Pipeline."
+            )
+        return found
+    known = {one.name: one for one in parameters(name)}
+    for key in values:
+        if key not in known:
+            raise PipelineError(
+                f"The pipeline {name} has no parameter '{key}'.{did_you_mean(key, list(known))} "
+                f"Its parameters are: {', '.join(known) or 'none'}."
+            )
+    made = _call(found, {key: known[key].read(value) for key, value in values.items()}, name)
+    if not isinstance(made, Pipeline):
+        raise PipelineError(
+            f"{name} is a {type(made).__name__}; expected a respool.Pipeline, or a function that makes one."
+        )
+    return made
+
+
+def parameters(name: str) -> list[Parameter]:
+    """Return the parameters of a pipeline: the keyword arguments of the function that makes it."""
+    found = _load(name)
+    if isinstance(found, Pipeline) or not callable(found):
+        return []
+    try:
+        arguments = inspect.signature(found, eval_str=True).parameters.values()
+    except (TypeError, ValueError, NameError) as error:
+        raise PipelineError(f"{name} cannot be called to make a pipeline: {error}.") from error
+    return [Parameter(name, one.name, one.default, one.annotation) for one in arguments]
+
+
+def _load(name: str) -> object:
     target = BUILT_IN.get(name, name)
     module_name, _, attribute = target.partition(":")
     if not (module_name and attribute):
@@ -120,22 +213,18 @@ def find(name: str) -> Pipeline:
             "One of your own is named module:object, such as my_app.pipelines:orders."
         )
     module = _import(module_name, name)
-    found = getattr(module, attribute, None)
+    found: object = getattr(module, attribute, None)
     if found is None:
         raise PipelineError(f"The module {module_name} has no '{attribute}'. Check the name behind the colon.")
-    if callable(found):
-        found = _call(found, name)
-    if not isinstance(found, Pipeline):
-        raise PipelineError(
-            f"{name} is a {type(found).__name__}; expected a respool.Pipeline, or a function that makes one."
-        )
     return found
 
 
-def _call(make: Callable[[], object], name: str) -> object:
+def _call(make: object, values: Mapping[str, object], name: str) -> object:
+    if not callable(make):
+        return make
     try:
-        return make()
-    except PipelineError:
+        return make(**values)
+    except RespoolError:
         raise
     except Exception as error:
         raise PipelineError(f"{name}() does not make a pipeline: {type(error).__name__}: {error}") from error

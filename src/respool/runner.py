@@ -203,12 +203,12 @@ class Runner:
         session = session_of(self._spark, one)
         limit = self._options.max_offsets_per_trigger or one.max_offsets_per_trigger
         source = records.read_stream(session, self._kafka, one.topic, limit)
-        writer = one.results(source).writeStream.queryName(one.name).outputMode(one.output_mode)
+        writer = one.stream(source).writeStream.queryName(one.name).outputMode(one.output_mode)
         writer = writer.option("checkpointLocation", self._checkpoint(one)).trigger(**self._trigger(one))
         kafka = self._kafka
 
         def write(frame: "DataFrame", batch: int) -> None:
-            one.sink.write(frame, Write(one.name, batch, kafka))
+            one.sink.write(one.each_batch(frame), Write(one.name, batch, kafka))
 
         session.streams.addListener(_listener(one.name, self._events))
         try:

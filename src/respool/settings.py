@@ -22,7 +22,7 @@ else:
 
 CONFIG_FILE = "respool.toml"
 _PREFIX = "RESPOOL_"
-_TABLES = ("kafka", "spark")
+_TABLES = ("kafka", "spark", "pipelines")
 _NOT_SETTINGS = frozenset({"RESPOOL_CONFIG", "RESPOOL_DEBUG"})
 
 
@@ -39,6 +39,7 @@ class Settings:
         ivy_settings: An ivysettings.xml that names another jar repository, for machines behind a mirror.
         kafka: Options of every Kafka client, by librdkafka's names or by Java's.
         spark: Spark's own settings, by their full names.
+        pipelines: Parameters of pipelines, by the pipeline's name.
     """
 
     home: Path = Path(".respool")
@@ -50,6 +51,7 @@ class Settings:
     # Never shown, as they may hold secrets.
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
+    pipelines: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
     @property
     def checkpoints(self) -> Path:
@@ -112,7 +114,9 @@ def _from_file(file: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in found.items():
         _check_key(key, str(file))
-        if key in _TABLES:
+        if key == "pipelines":
+            values[key] = _pipelines(value, file)
+        elif key in _TABLES:
             values[key] = _table(key, value, file, environ)
         else:
             values[key] = _scalar(key, value, str(file))
@@ -168,6 +172,12 @@ def _table(key: str, value: Any, file: Path, environ: Mapping[str, str]) -> dict
         text = str(one).lower() if isinstance(one, bool) else str(one)
         table[name] = _secret(f"{key}.{name} in {file}", text, environ, file.parent)
     return table
+
+
+def _pipelines(value: Any, file: Path) -> dict[str, dict[str, object]]:
+    if not isinstance(value, dict) or not all(isinstance(one, dict) for one in value.values()):
+        raise SettingsError(f"'pipelines' in {file} must hold tables: write [pipelines.NAME] on a line of its own.")
+    return value
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -64,13 +64,13 @@ def run_batches(spark: "SparkSession", pipeline: Pipeline, batches: Sequence[Seq
     emitted: dict[int, list[dict[str, Any]]] = {}
 
     def collect(frame: "DataFrame", batch: int) -> None:
-        emitted[batch] = frame.toArrow().to_pylist()
+        emitted[batch] = pipeline.each_batch(frame).toArrow().to_pylist()
 
     with tempfile.TemporaryDirectory(prefix="respool-") as folder:
         source = Path(folder) / "records"
         source.mkdir()
         records = session.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(source))
-        writer = pipeline.results(records).writeStream.outputMode(pipeline.output_mode).foreachBatch(collect)
+        writer = pipeline.stream(records).writeStream.outputMode(pipeline.output_mode).foreachBatch(collect)
         query = writer.option("checkpointLocation", f"{folder}/checkpoint").start()
         try:
             first = 0

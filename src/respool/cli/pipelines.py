@@ -1,20 +1,57 @@
 """`respool pipelines`: what there is to run."""
 
+from typing import Annotated, Any
+
+import typer
+
 from respool.cli.options import Home, Json, load
-from respool.cli.render import out_json, table
+from respool.cli.render import out, out_json, table
+from respool.settings import Settings
 
 
-def pipelines(home: Home = None, json: Json = False) -> None:
-    """List the pipelines: what each reads, does and writes, and whether it has run in this home."""
+def pipelines(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Show this one with its parameters; module:object for yours.")
+    ] = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """List the pipelines: what each reads, does and writes; or show one, with its parameters."""
     from respool import pipeline
 
     settings = load(home=home)
-    rows = []
-    for name in pipeline.BUILT_IN:
-        checkpoint = settings.checkpoints / name
-        has_run = (checkpoint / "offsets").is_dir()
-        rows.append({**pipeline.find(name).describe(), "has run": has_run, "checkpoint": str(checkpoint)})
+    if name is None:
+        rows = [_facts(one, settings) for one in pipeline.BUILT_IN]
+        if json:
+            out_json(rows)
+        else:
+            table(rows, ("pipeline", "reads", "does", "writes", "has run"), "There are no pipelines.")
+        return
+    facts = _facts(name, settings)
+    parameters = _parameters(name, settings)
     if json:
-        out_json(rows)
-    else:
-        table(rows, ("pipeline", "reads", "does", "writes", "has run"), "There are no pipelines.")
+        out_json({**facts, "parameters": parameters})
+        return
+    for key, value in facts.items():
+        out(f"{key + ':':<12}{'yes' if value is True else 'no' if value is False else value}")
+    out("")
+    table(parameters, ("parameter", "value", "default"), "It has no parameters.")
+
+
+def _facts(name: str, settings: Settings) -> dict[str, Any]:
+    from respool import pipeline
+
+    found = pipeline.find(name, settings.pipelines.get(name))
+    checkpoint = settings.checkpoints / found.name
+    has_run = (checkpoint / "offsets").is_dir()
+    return {**found.describe(), "has run": has_run, "checkpoint": str(checkpoint)}
+
+
+def _parameters(name: str, settings: Settings) -> list[dict[str, Any]]:
+    from respool import pipeline
+
+    values = settings.pipelines.get(name, {})
+    return [
+        {"parameter": one.name, "value": values.get(one.name, one.default), "default": one.default}
+        for one in pipeline.parameters(name)
+    ]

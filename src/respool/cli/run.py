@@ -8,6 +8,7 @@ import typer
 from respool.cli.options import BootstrapServers, Home, Json, connect, load
 from respool.cli.render import out_json, say
 from respool.progress import Progress
+from respool.settings import Settings
 
 
 def run(
@@ -33,6 +34,10 @@ def run(
     dead_letter: Annotated[
         bool, typer.Option(help="Keep records that do not decode in the topic TOPIC-rejected.")
     ] = True,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the pipelines; see `respool pipelines NAME`."),
+    ] = None,
     timezone: Annotated[
         str | None, typer.Option(metavar="ZONE", help="Zone of event times that name none, and of results.")
     ] = None,
@@ -50,7 +55,8 @@ def run(
     from respool.span import parse_duration
 
     settings = load(home=home, bootstrap_servers=bootstrap_servers, timezone=timezone, master=master)
-    found = [pipeline.find(name) for name in pipelines]
+    values = parameter_values(pipelines, set_ or [], settings)
+    found = [pipeline.find(name, values[name]) for name in pipelines]
     names = [one.name for one in found]
     if len(set(names)) < len(names):
         raise typer.BadParameter(f"a pipeline is named twice: {', '.join(names)}")
@@ -88,6 +94,22 @@ def run(
             say(f"{one.name}: {one.topic} → {options.apply(one).sink.describe()}")
         runner.wait()
     say("Stopped.")
+
+
+def parameter_values(names: list[str], assignments: list[str], settings: Settings) -> dict[str, dict[str, object]]:
+    """Return the parameters that are set for each pipeline: in respool.toml, then by --set for all that have them."""
+    from respool.pipeline import parameters
+
+    values: dict[str, dict[str, object]] = {name: dict(settings.pipelines.get(name, {})) for name in names}
+    known = {name: {one.name for one in parameters(name)} for name in names}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not (key and equals):
+            raise typer.BadParameter(f"--set {assignment} is not NAME=VALUE")
+        having = [name for name in names if key in known[name]]
+        for name in having or names[:1]:  # a parameter that none has is told by the first pipeline
+            values[name][key] = value
+    return values
 
 
 def show_json(progress: Progress) -> None:

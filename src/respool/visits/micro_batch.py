@@ -12,17 +12,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
 
-def micro_batch() -> Pipeline:
+def micro_batch(*, topic: str = VISITS_TOPIC, timezone: str = "UTC") -> Pipeline:
     """Return the pipeline `micro-batch`."""
     return Pipeline(
         name="micro-batch",
         summary="Prints each visit, with the partition that read it",
-        topic=VISITS_TOPIC,
+        topic=topic,
         decode=VISIT,
         transform=visits,
         sink=FunctionSink(print_visits, "prints from the tasks"),
         trigger="20 seconds",
         max_offsets_per_trigger=1000,
+        timezone=timezone,
     )
 
 

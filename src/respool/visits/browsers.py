@@ -1,0 +1,66 @@
+"""Statistics of browsers in windows of event time: of each batch by itself, or kept from batch to batch."""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from respool.pipeline import Pipeline
+from respool.sinks import KafkaSink
+from respool.span import parse_duration
+from respool.visits.events import BROWSER_VISIT, VISITS_TOPIC
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def browser_stats_stateless(
+    *,
+    topic: str = VISITS_TOPIC,
+    output_topic: str = "browser-stats-stateless",
+    window: str = "5 minutes",
+    timezone: str = "UTC",
+) -> Pipeline:
+    """Return the pipeline `browser-stats-stateless`: each batch counts for itself."""
+    parse_duration(window)
+    return Pipeline(
+        name="browser-stats-stateless",
+        summary=f"Statistics by browser in windows of {window}, of each batch by itself",
+        topic=topic,
+        decode=BROWSER_VISIT,
+        transform=partial(browser_stats, window=window),
+        stateless=True,
+        sink=KafkaSink(output_topic, key=("browser", "window")),
+        timezone=timezone,
+    )
+
+
+def browser_stats_stateful(
+    *,
+    topic: str = VISITS_TOPIC,
+    output_topic: str = "browser-stats-stateful",
+    window: str = "5 minutes",
+    watermark: str = "20 minutes",
+    timezone: str = "UTC",
+) -> Pipeline:
+    """Return the pipeline `browser-stats-stateful`: batches add to what came before."""
+    parse_duration(window)
+    return Pipeline(
+        name="browser-stats-stateful",
+        summary=f"Statistics by browser in windows of {window}, kept from batch to batch",
+        topic=topic,
+        decode=BROWSER_VISIT,
+        watermark=watermark,
+        transform=partial(browser_stats, window=window),
+        output_mode="update",
+        trigger="15 seconds",
+        sink=KafkaSink(output_topic, key=("browser", "window")),
+        timezone=timezone,
+    )
+
+
+def browser_stats(events: "DataFrame", window: str) -> "DataFrame":
+    """Return the count and the newest event time of every browser in every window."""
+    from pyspark.sql import functions as F
+
+    return events.groupBy("browser", F.window("eventTime", window)).agg(
+        F.count("*").alias("count"), F.max("eventTime").alias("last_event_time_in_window")
+    )
