@@ -1,0 +1,136 @@
+"""The sessions of a visit: opened, extended, joined and closed by pure functions. No Spark here.
+
+Two rules say what a session is:
+
+- `gap`: events of a visit at most `gap` apart belong together, in whatever order and batches they come. The final
+  sessions are a function of the set of events alone, so a stream and a batch agree.
+- `timer`: a visit has one session at a time; whatever comes extends it, and a timer that the watermark reaches closes
+  it. The results depend on how events fall into batches.
+
+Every time and duration is a whole number of microseconds; a time counts from 1970 in UTC. A watermark of None means
+that there is none yet.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, order=True)
+class Session:
+    """A session by the `gap` rule.
+
+    Attributes:
+        start: The time of its first event. Visit and start are its key.
+        end: The time of its last event.
+        pages: How many events it has.
+    """
+
+    start: int
+    end: int
+    pages: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is said of a session by the `gap` rule. The newest result of a key counts.
+
+    Attributes:
+        session: The session; a withdrawn one has 0 pages, and the end last told.
+        is_finished: Nothing can join it any more.
+        withdrawn: There is no session under this key any more: its start moved, or it became part of an earlier one.
+    """
+
+    session: Session
+    is_finished: bool = False
+    withdrawn: bool = False
+
+
+@dataclass(frozen=True)
+class Update:
+    """The open sessions of a visit after an update, sorted, and the results to tell in their order."""
+
+    open: tuple[Session, ...]
+    results: tuple[Result, ...]
+
+
+@dataclass(frozen=True)
+class TimedSession:
+    """The open session of a visit by the `timer` rule.
+
+    Attributes:
+        pages: How many events it has.
+        deadline: The watermark that closes it.
+    """
+
+    pages: int
+    deadline: int
+
+
+def sessions_of(times: Iterable[int], gap: int) -> tuple[Session, ...]:
+    """Return the final sessions of a visit by the `gap` rule, from the times of all its events, in any order."""
+    return _join((Session(time, time, 1) for time in times), gap)
+
+
+def update(before: Sequence[Session], times: Iterable[int], watermark: int | None, gap: int) -> Update:
+    """Let events reach the open sessions of a visit, then close what the watermark has passed, by the `gap` rule.
+
+    All events of a batch are to come in one call, since those closed by its watermark can still be joined by them.
+    Results are told of changed and finished sessions only: first what is withdrawn, then the rest, each key once.
+
+    Args:
+        before: The open sessions; all of them have been told.
+        times: The times of the events, in any order; none for a mere move of the watermark.
+        watermark: Events at or before it will not come any more after this update.
+        gap: The longest time between two neighbours of a session.
+    """
+    after = _join([*before, *(Session(time, time, 1) for time in times)], gap)
+    told = set(before)
+    keys = {session.start for session in after}
+    results = [
+        Result(Session(old.start, old.end, 0), withdrawn=True) for old in sorted(before) if old.start not in keys
+    ]
+    still_open = []
+    for session in after:
+        is_finished = _is_finished(session, watermark, gap)
+        if not is_finished:
+            still_open.append(session)
+        if is_finished or session not in told:
+            results.append(Result(session, is_finished))
+    return Update(tuple(still_open), tuple(results))
+
+
+def next_close(sessions: Iterable[Session], gap: int) -> int | None:
+    """Return the watermark that closes the first of some open sessions; None without any."""
+    return min((session.end + gap for session in sessions), default=None)
+
+
+def extend(session: TimedSession | None, times: Sequence[int], watermark: int | None, gap: int) -> TimedSession:
+    """Return a visit's session after an update by the `timer` rule; without one, the update opens it.
+
+    The timer is set anew: `gap` after the watermark or, while there is none, after the newest event of the update.
+    """
+    pages = session.pages if session else 0
+    now = max(times) if watermark is None else watermark
+    return TimedSession(pages + len(times), now + gap)
+
+
+def is_over(session: TimedSession, watermark: int | None) -> bool:
+    """Return whether the watermark has reached the session's timer."""
+    return watermark is not None and watermark >= session.deadline
+
+
+def _is_finished(session: Session, watermark: int | None, gap: int) -> bool:
+    # An event that still comes is later than the watermark, so more than the gap behind this session.
+    return watermark is not None and watermark >= session.end + gap
+
+
+def _join(parts: Iterable[Session], gap: int) -> tuple[Session, ...]:
+    """Return sorted sessions, those at most `gap` apart made one."""
+    joined: list[Session] = []
+    for part in sorted(parts):
+        if joined and part.start - joined[-1].end <= gap:
+            last = joined[-1]
+            joined[-1] = Session(last.start, max(last.end, part.end), last.pages + part.pages)
+        else:
+            joined.append(part)
+    return tuple(joined)
