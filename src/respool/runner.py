@@ -107,6 +107,7 @@ class Runner:
         self._on_progress = on_progress
         self._on_note = on_note
         self._queries: dict[str, StreamingQuery] = {}
+        self._where: dict[str, str] = {}  # the checkpoint of each query
         self._companions: dict[str, Pipeline] = {}  # not running here yet: another process has them
         self._events: SimpleQueue[Progress | _Ended | _StopWanted] = SimpleQueue()
         self._stops: list[threading.Thread] = []
@@ -160,7 +161,7 @@ class Runner:
             elif isinstance(event, _Ended) and event.name in self._queries:
                 error = self._queries.pop(event.name).exception()
                 if error is not None and failure is None:
-                    failure = failures.explain(event.name, error)
+                    failure = failures.explain(event.name, error, self._where[event.name])
                     self._stop(gracefully=True)
             elif event is None and stops == 0 and failure is None:
                 self._start_companions(first=False)
@@ -201,6 +202,7 @@ class Runner:
 
     def _start(self, one: Pipeline) -> None:
         session = session_of(self._spark, one)
+        self._where[one.name] = self._checkpoint(one)
         limit = self._options.max_offsets_per_trigger or one.max_offsets_per_trigger
         source = records.read_stream(session, self._kafka, one.topic, limit)
         writer = one.stream(source).writeStream.queryName(one.name).outputMode(one.output_mode)
@@ -208,13 +210,13 @@ class Runner:
         kafka = self._kafka
 
         def write(frame: "DataFrame", batch: int) -> None:
-            one.sink.write(one.each_batch(frame), Write(one.name, batch, kafka))
+            one.sink.write(one.each_batch(frame), Write(one.name, batch, kafka, self._settings.home))
 
         session.streams.addListener(_listener(one.name, self._events))
         try:
             self._queries[one.name] = writer.foreachBatch(write).start()
         except Exception as error:
-            raise failures.explain(one.name, error) from error
+            raise failures.explain(one.name, error, self._where[one.name]) from error
 
     def _trigger(self, one: Pipeline) -> dict[str, Any]:
         if self._options.available_now:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from respool import topics
@@ -19,11 +20,13 @@ class Write:
         pipeline: The pipeline's name.
         batch: The id of the micro-batch.
         kafka: The cluster for sinks that write there.
+        home: The folder under which sinks put files of their own.
     """
 
     pipeline: str
     batch: int
     kafka: Kafka
+    home: Path
 
     def headers(self) -> dict[str, str]:
         """Return the headers that tell a consumer where a Kafka record comes from."""
