@@ -1,4 +1,7 @@
-"""The micro-batch consumer, by `python` or by `spark-submit --jars "$(respool jars)"`; options as in `respool run`."""
+"""The micro-batch consumer.
+
+Start it with `python`, or with `spark-submit --jars "$(respool jars)"`; it takes the options of `respool run`.
+"""
 
 from respool.cli.jobs import run_job
 

@@ -13,12 +13,12 @@ _KNOWN = (
     (
         r"UnknownTopicOrPartitionException|Topic \S+ not present in metadata",
         "A topic that it uses is gone. Create it again with: respool topic create NAME. If it is the topic that the "
-        "pipeline reads, start over with another --checkpoint: its old place is not one of the new topic.",
+        "pipeline reads, {start_over}: its old place is not one of the new topic.",
     ),
     (
         r"failOnDataLoss|OffsetOutOfRangeException",
         "Records that it had not read yet are no longer in Kafka: the topic was recreated or its retention passed. "
-        "Start over with another --checkpoint to read what is there.",
+        "To read what is there, {start_over}.",
     ),
     (
         r"kafka\.common\.errors\.(?:Timeout|Disconnect|Network)Exception|No resolvable bootstrap urls",
@@ -40,18 +40,20 @@ _KNOWN = (
     ),
     (
         r"STATEFUL_OPERATOR_NOT_MATCH|STATE_STORE_\w*SCHEMA\w*NOT_COMPATIBLE",
-        "The pipeline keeps other state than its checkpoint holds: its code has changed. Start over with another "
-        "--checkpoint, or run the code that made it.",
+        "The pipeline keeps other state than its checkpoint holds: its code has changed. Run the code "
+        "that made it, or {start_over}.",
     ),
 )
 
 
-def explain(pipeline: str, error: BaseException) -> QueryError:
-    """Return what to tell the user about the failure of a pipeline's query."""
+def explain(pipeline: str, error: BaseException, checkpoint: str) -> QueryError:
+    """Return what to tell the user about the failure of a pipeline's query on a checkpoint."""
+    start_over = f"start over without its checkpoint: move {checkpoint} away"
     # Behind this line stands the plan, with names of columns and topics that may read like anything.
     text = str(error).partition("=== Streaming Query ===")[0]
     for pattern, meaning in _KNOWN:
         if re.search(pattern, text, re.DOTALL):
+            meaning = meaning.replace("{start_over}", start_over)
             return QueryError(f"The pipeline {pipeline} has failed. {meaning}\n  Spark says: {_first_words(text)}")
     return QueryError(
         f"The pipeline {pipeline} has failed: {_first_words(text)}\n"

@@ -5,7 +5,7 @@ Reading joins no consumer group and commits nothing, so looking at a topic never
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -195,6 +195,19 @@ def produce(
         delivery.flush()
         raise
     return delivery.finish()
+
+
+def produce_together(kafka: Kafka, topic: str, values: Sequence[bytes], partition: int = 0) -> None:
+    """Send values to one partition so that they become visible all at once: a reader sees all of them or none."""
+    from confluent_kafka import Producer
+
+    require(kafka, topic)
+    # All wait for the slowest linger, and flush sends what waits as one request.
+    producer = client(Producer, kafka, {"linger.ms": 10_000, "acks": "all"})
+    for value in values:
+        producer.produce(topic, value, partition=partition)
+    if producer.flush(_TIMEOUT):
+        raise TopicError(f"Records could not be delivered to '{topic}'. Check the broker and send them again.")
 
 
 def paced(

@@ -4,7 +4,8 @@ from collections import Counter
 from pathlib import Path
 
 from respool import topics
-from respool.demo.player import printed_visits, sent_visits
+from respool.demo.output import printed_visits
+from respool.demo.player import sent_visits
 from respool.demo.process import Running
 from respool.kafka import Kafka
 from respool.local import broker

@@ -145,5 +145,7 @@ def reset(home: Home = None, yes: Yes = False) -> None:
         )
     if broker.reset(settings.home):
         out("The broker's topics are deleted.")
+        if settings.checkpoints.is_dir():
+            out(f"The checkpoints in {settings.checkpoints} are of topics that are gone: move them away to start over.")
     else:
         out(f"There is no broker in the home {settings.home}: nothing to delete.")

@@ -5,7 +5,7 @@ import sys
 from respool.cli.app import main
 
 
-def run_job(pipeline: str) -> None:
-    """Run a pipeline with the options that stand behind the script's name."""
-    sys.argv = ["respool", "run", pipeline, *sys.argv[1:]]
+def run_job(pipeline: str, *words: str) -> None:
+    """Run a pipeline with these words, and the options that stand behind the name of the script."""
+    sys.argv = ["respool", "run", pipeline, *words, *sys.argv[1:]]
     main()

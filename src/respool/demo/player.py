@@ -1,8 +1,8 @@
 """Plays a scenario: shows each step, does it for real, and checks what comes of it."""
 
 import json
-import re
 import shutil
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,13 +13,21 @@ from pathlib import Path
 from typing_extensions import assert_never
 
 from respool import topics
+from respool.demo.output import Visit, batch_lines, is_visit, printed_visits, tables
 from respool.demo.process import Running
 from respool.demo.steps import (
     AwaitAllPrinted,
+    AwaitBatch,
     AwaitBatches,
+    AwaitWatermark,
     Command,
+    ExpectCommits,
     ExpectEachPrintedOnce,
+    ExpectNothingNew,
+    ExpectRecords,
+    ExpectTables,
     Scenario,
+    Send,
     Start,
     Step,
     Stop,
@@ -30,15 +38,8 @@ from respool.kafka import Kafka
 from respool.local import broker
 from respool.settings import Settings
 
-_VISIT = re.compile(
-    r"Partition\[\d+\] > Printing visit=Row\(visit_id='(?P<visit>[^']*)', "
-    r"event_time=datetime\.datetime\((?P<time>[\d, ]+)\), page='(?P<page>[^']*)'\)"
-)
-_BATCH = re.compile(r"^\S+ batch \d+  (?P<rows>[\d,]+) rows")
 _SHOWN = 2  # visits of a batch that the audience sees
 _PATIENCE = 180.0
-
-Visit = tuple[str, str, str]
 
 
 class Different(RespoolError):
@@ -57,8 +58,8 @@ class Player:
         """
         self._settings = settings
         self._show = show
-        self._kafka: Kafka | None = None
         self._runs: list[Running] = []
+        self._seen: Counter[str] = Counter()  # records of each output topic that were expected so far
         self._unshown = 0
 
     def play(self, scenario: Scenario, keep: bool = False) -> None:
@@ -70,13 +71,11 @@ class Player:
         """
         self._show(f"▶ {scenario.name}: {scenario.title}")
         with ExitStack() as stack:
-            if keep:
-                started = broker.start(self._settings)
-            else:
+            if not keep:
                 stack.callback(shutil.rmtree, self._settings.home, ignore_errors=True)
-                started = stack.enter_context(broker.running(self._settings))
+                stack.callback(broker.stop, self._settings.home)
+            broker.start(self._settings)
             stack.callback(self._end_runs)
-            self._kafka = Kafka(started.address)
             for step in scenario.steps:
                 self._do(step)
 
@@ -89,17 +88,34 @@ class Player:
             case Start(words):
                 self._show(f"  $ respool run {' '.join(words)}")
                 self._runs.append(Running(("run", *words), self._settings.home, self._show_line))
-            case AwaitBatches(count):
-                self._runs[-1].wait_for(lambda lines: _batches(lines) >= count, _PATIENCE)
-            case AwaitAllPrinted(topic):
-                wanted = len(sent_visits(self._broker(), topic))
-                others = sum(len(printed_visits(run.lines)) for run in self._runs[:-1])
-                self._runs[-1].wait_for(lambda lines: others + len(printed_visits(lines)) >= wanted, _PATIENCE)
             case Stop():
-                self._show("  ^C")
-                code = self._runs[-1].stop()
-                if code != 0:
-                    raise Different(f"{self._runs[-1]} ended with exit code {code}; expected 0.")
+                self._stop()
+            case Send(topic, lines):
+                self._send(topic, lines)
+            case AwaitBatch(pipeline, batch):
+                self._await(
+                    lambda lines: (pipeline, batch) in [(one.pipeline, one.batch) for one in batch_lines(lines)]
+                )
+            case AwaitWatermark(pipeline, watermark):
+                self._await(
+                    lambda lines: (pipeline, watermark) in [(one.pipeline, one.watermark) for one in batch_lines(lines)]
+                )
+            case AwaitBatches(count):
+                self._await(lambda lines: sum(one.rows > 0 for one in batch_lines(lines)) >= count)
+            case ExpectRecords(topic, values):
+                self._expect_records(topic, values)
+            case ExpectNothingNew(topic, pipeline):
+                self._await_read(pipeline)
+                self._expect_count(topic, self._seen[topic])
+                self._show(f"  ← {topic}: nothing new, as expected")
+            case ExpectTables(text):
+                self._expect_tables(text)
+            case ExpectCommits(table, version):
+                self._expect_commits(table, version)
+            case AwaitAllPrinted(topic):
+                wanted = len(sent_visits(self._kafka(), topic))
+                others = sum(len(printed_visits(run.lines)) for run in self._runs[:-1])
+                self._await(lambda lines: others + len(printed_visits(lines)) >= wanted)
             case ExpectEachPrintedOnce(topic):
                 self._expect_each_printed_once(topic)
             case _:
@@ -114,8 +130,74 @@ class Player:
         if code != 0:
             raise Different(f"{run} ended with exit code {code}; expected 0.")
 
+    def _stop(self) -> None:
+        self._show("  ^C")
+        code = self._runs[-1].stop()
+        if code != 0:
+            raise Different(f"{self._runs[-1]} ended with exit code {code}; expected 0.")
+
+    def _send(self, topic: str, lines: tuple[str, ...]) -> None:
+        for line in lines:
+            self._show(f"  → {topic}: {line}")
+        topics.produce_together(self._kafka(), topic, [line.encode() for line in lines])
+
+    def _await(self, happened: Callable[[list[str]], bool]) -> None:
+        self._runs[-1].wait_for(happened, _PATIENCE)
+
+    def _await_read(self, pipeline: str) -> None:
+        """Wait until the running command has told of every record that its topic holds."""
+        from respool.pipeline import find
+
+        sent = sum(topics.end_offsets(self._kafka(), find(pipeline).topic).values())
+        self._await(lambda lines: sum(one.rows for one in batch_lines(lines) if one.pipeline == pipeline) >= sent)
+
+    def _expect_records(self, topic: str, values: tuple[str, ...]) -> None:
+        before = self._seen[topic]
+        self._expect_count(topic, before + len(values))
+        new = [(record.value or b"null").decode() for record in topics.read(self._kafka(), topic)][before:]
+        for value in new:
+            self._show(f"  ← {topic}: {value}")
+        if sorted(new) != sorted(values):
+            raise Different(f"{topic} holds {new}; expected {list(values)}.")
+        self._seen[topic] += len(values)
+
+    def _expect_count(self, topic: str, count: int) -> None:
+        """Wait until a topic holds so many records; more are told at once."""
+        end = time.monotonic() + _PATIENCE
+        while (found := self._count(topic)) < count:
+            if time.monotonic() > end:
+                raise Different(f"{topic} holds {found} records; expected {count}.")
+            time.sleep(0.1)
+        if found > count:
+            newest = [(record.value or b"null").decode() for record in topics.read(self._kafka(), topic, newest=3)]
+            raise Different(f"{topic} holds {found} records; expected {count}. The newest: {newest}.")
+
+    def _count(self, topic: str) -> int:
+        kafka = self._kafka()
+        if topic not in [one.name for one in topics.list_topics(kafka)]:
+            return 0
+        return sum(topics.end_offsets(kafka, topic).values())
+
+    def _expect_tables(self, text: str) -> None:
+        wanted = tables([line.strip() for line in text.splitlines()])
+        batches = [one.batch for one in wanted]
+        self._await(lambda lines: batches[-1] in [one.batch for one in tables(lines)])
+        found = [one for one in tables(self._runs[-1].lines) if one.batch in batches]
+        if found != wanted:
+            raise Different(f"The console shows {found}; expected {wanted}.")
+        self._show(f"  ✓ batch{'es' * (len(batches) > 1)} {', '.join(map(str, batches))} as expected")
+
+    def _expect_commits(self, table: str, version: int) -> None:
+        log = self._settings.home / "archive" / table / "_delta_log"
+        wanted = log / f"{version:020}.json"
+        self._await(lambda lines: wanted.is_file())
+        newest = max(one.stem for one in log.glob("*.json"))
+        if int(newest) != version:
+            raise Different(f"The newest commit of {table} is {newest}; expected {version:020}.")
+        self._show(f"  ✓ {table}/_delta_log/{wanted.name}")
+
     def _expect_each_printed_once(self, topic: str) -> None:
-        sent = Counter(sent_visits(self._broker(), topic))
+        sent = Counter(sent_visits(self._kafka(), topic))
         printed = [printed_visits(run.lines) for run in self._runs]
         together = Counter(visit for visits in printed for visit in visits)
         self._show("")
@@ -128,12 +210,14 @@ class Player:
         if not all(printed):
             raise Different("A run printed nothing; expected the visits to be shared between all runs.")
 
-    def _broker(self) -> Kafka:
-        assert self._kafka is not None
-        return self._kafka
+    def _kafka(self) -> Kafka:
+        address = broker.address(self._settings.home)
+        if address is None:
+            raise RespoolError("The broker of the demo no longer runs. Play it again.")
+        return Kafka(address)
 
     def _show_line(self, line: str) -> None:
-        if _VISIT.match(line):
+        if is_visit(line):
             self._unshown += 1
             if self._unshown > _SHOWN:
                 return
@@ -160,24 +244,7 @@ def clear(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _batches(lines: list[str]) -> int:
-    found = (_BATCH.match(line) for line in lines)
-    return sum(one is not None and one["rows"] != "0" for one in found)
-
-
 def sent_visits(kafka: Kafka, topic: str) -> list[Visit]:
     """Return the visits that a topic holds."""
     values = [json.loads(record.value or b"{}") for record in topics.read(kafka, topic)]
     return [(one["visit_id"], datetime.fromisoformat(one["event_time"]).isoformat(), one["page"]) for one in values]
-
-
-def printed_visits(lines: list[str]) -> list[Visit]:
-    """Return the visits that the micro-batch consumer has printed."""
-    found: list[Visit] = []
-    for line in lines:
-        one = _VISIT.match(line)
-        if one:
-            year, month, day, hour, minute, second = [*(int(part) for part in one["time"].split(",")), 0][:6]
-            time = f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
-            found.append((one["visit"], time, one["page"]))
-    return found

@@ -25,10 +25,70 @@ class Start:
 
 
 @dataclass(frozen=True)
+class Stop:
+    """Press Ctrl-C, and wait for the running command to end."""
+
+
+@dataclass(frozen=True)
+class Send:
+    """Send lines to a topic, all to one partition and at once, so that one batch takes them all."""
+
+    topic: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class AwaitBatch:
+    """Wait until the running command has told of this batch of a pipeline."""
+
+    pipeline: str
+    batch: int
+
+
+@dataclass(frozen=True)
+class AwaitWatermark:
+    """Wait until the running command has told of a batch of a pipeline at this watermark."""
+
+    pipeline: str
+    watermark: str
+
+
+@dataclass(frozen=True)
 class AwaitBatches:
     """Wait until the running command has told of this many batches with records."""
 
     count: int
+
+
+@dataclass(frozen=True)
+class ExpectRecords:
+    """Wait for new records of a topic, and check that their values are these, in any order."""
+
+    topic: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ExpectNothingNew:
+    """Wait until a pipeline has read all that was sent, and check that a topic has no new record."""
+
+    topic: str
+    pipeline: str
+
+
+@dataclass(frozen=True)
+class ExpectTables:
+    """Wait for batches on the console, and check that they are these, rows of a table in any order."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ExpectCommits:
+    """Wait for this version of a Delta table of the archive, and check that it is the newest."""
+
+    table: str
+    version: int
 
 
 @dataclass(frozen=True)
@@ -39,18 +99,28 @@ class AwaitAllPrinted:
 
 
 @dataclass(frozen=True)
-class Stop:
-    """Press Ctrl-C, and wait for the running command to end."""
-
-
-@dataclass(frozen=True)
 class ExpectEachPrintedOnce:
-    """Check that all runs together printed every visit of the topic exactly once, and some before the last run."""
+    """Check that all runs together printed every visit of the topic exactly once, and each run some of them."""
 
     topic: str
 
 
-Step = Tell | Command | Start | AwaitBatches | AwaitAllPrinted | Stop | ExpectEachPrintedOnce
+Step = (
+    Tell
+    | Command
+    | Start
+    | Stop
+    | Send
+    | AwaitBatch
+    | AwaitBatches
+    | AwaitWatermark
+    | ExpectRecords
+    | ExpectNothingNew
+    | ExpectTables
+    | ExpectCommits
+    | AwaitAllPrinted
+    | ExpectEachPrintedOnce
+)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,15 @@
 """The scenarios, by name; the first is the main one."""
 
-from respool.demo.scenarios import micro_batch
+from respool.demo.scenarios import browsers, early_writer, micro_batch, reprocessor, windows
 from respool.demo.steps import Scenario
 
-SCENARIOS: dict[str, Scenario] = {one.name: one for one in (micro_batch.SCENARIO,)}
+SCENARIOS: dict[str, Scenario] = {
+    one.name: one
+    for one in (
+        reprocessor.SCENARIO,
+        windows.SCENARIO,
+        micro_batch.SCENARIO,
+        browsers.SCENARIO,
+        early_writer.SCENARIO,
+    )
+}

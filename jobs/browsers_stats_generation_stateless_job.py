@@ -1,0 +1,8 @@
+"""Statistics by browser, of each batch by itself.
+
+Start it with `python`, or with `spark-submit --jars "$(respool jars)"`; it takes the options of `respool run`.
+"""
+
+from respool.cli.jobs import run_job
+
+run_job("browser-stats-stateless")

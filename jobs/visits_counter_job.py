@@ -1,0 +1,8 @@
+"""Counts of visits, each window once.
+
+Start it with `python`, or with `spark-submit --jars "$(respool jars)"`; it takes the options of `respool run`.
+"""
+
+from respool.cli.jobs import run_job
+
+run_job("visit-counts")

@@ -1,0 +1,59 @@
+"""Counts of visits to Kafka and an archive of all records in Delta Lake, side by side; late clicks reach only one."""
+
+from respool.demo.steps import (
+    AwaitBatch,
+    Command,
+    ExpectCommits,
+    ExpectNothingNew,
+    ExpectRecords,
+    Scenario,
+    Send,
+    Start,
+    Stop,
+    Tell,
+)
+
+
+def _clicks(*clicks: tuple[str, str, str]) -> Send:
+    return Send(
+        "visits",
+        tuple(
+            f'{{"event_id": "{event}", "visit_id": 1, "event_time": "2025-09-04T{time}:00.000000", "page": "{page}"}}'
+            for event, time, page in clicks
+        ),
+    )
+
+
+def _window(start: str, end: str, count: int) -> str:
+    times = f'"start":"2025-09-04T{start}:00.000+02:00","end":"2025-09-04T{end}:00.000+02:00"'
+    return f'{{"window":{{{times}}},"count":{count}}}'
+
+
+SCENARIO = Scenario(
+    name="reprocessor",
+    title="Visits counted live and archived; late clicks are ignored by the count and kept by the archive",
+    steps=(
+        Command(("topic", "create", "visits", "--partitions", "2")),
+        Tell("Two pipelines in one Spark session: counts in windows of 10 minutes, and the archive of every record."),
+        Start(("visit-counts", "visits-archive", "--timezone", "Europe/Paris", "--trigger", "1s")),
+        AwaitBatch("visit-counts", 0),
+        AwaitBatch("visits-archive", 0),
+        Tell("The first clicks. They are archived at once; their window is still open."),
+        _clicks(("click-1", "07:00", "home"), ("click-2", "07:01", "index"), ("click-3", "07:02", "page")),
+        ExpectCommits("visits_table", 1),
+        ExpectNothingNew("visits_counter", "visit-counts"),
+        Tell("Half an hour later: the watermark passes the end of the first window, and it comes out."),
+        _clicks(("click-4", "07:33", "home-2"), ("click-5", "07:34", "index-2"), ("click-6", "07:35", "page-2")),
+        ExpectCommits("visits_table", 2),
+        ExpectRecords("visits_counter", (_window("07:00", "07:10", 3),)),
+        Tell("And again: the window of 07:30 is over."),
+        _clicks(("click-7", "08:06", "home-3"), ("click-8", "08:07", "index-3"), ("click-9", "08:08", "page-3")),
+        ExpectCommits("visits_table", 3),
+        ExpectRecords("visits_counter", (_window("07:30", "07:40", 3),)),
+        Tell("Two clicks come an hour late. The count ignores them: its window is closed. The archive has them."),
+        _clicks(("click-300", "07:03", "page"), ("click-301", "07:04", "page")),
+        ExpectCommits("visits_table", 4),
+        ExpectNothingNew("visits_counter", "visit-counts"),
+        Stop(),
+    ),
+)
