@@ -61,10 +61,13 @@ class KafkaSink:
         topic: The topic; created when missing.
         key: The columns that identify a result, so that a consumer can upsert: one text column is written as it is,
             others as JSON.
+        withdrawn: A boolean column; a row where it is true takes back what was said under its key, and is sent without
+            a value: a tombstone. The column itself is not sent.
     """
 
     topic: str
     key: tuple[str, ...] = ()
+    withdrawn: str | None = None
 
     def describe(self) -> str:
         """Return a few words for `respool pipelines`."""
@@ -78,7 +81,9 @@ class KafkaSink:
         """Send every row as a record."""
         from pyspark.sql import functions as F
 
-        value = F.to_json(F.struct(*[F.col(f"`{name}`") for name in frame.columns]))
+        value = F.to_json(F.struct(*[F.col(f"`{name}`") for name in frame.columns if name != self.withdrawn]))
+        if self.withdrawn:
+            value = F.when(~F.coalesce(F.col(f"`{self.withdrawn}`"), F.lit(False)), value)
         rows = frame.select(self._key(frame).alias("key"), value.alias("value"), _headers(write).alias("headers"))
         _send(rows, self.topic, write)
 

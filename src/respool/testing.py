@@ -49,13 +49,16 @@ class Batch:
     rejected: int = 0
 
 
-def run_batches(spark: "SparkSession", pipeline: Pipeline, batches: Sequence[Sequence[Value]]) -> list[Batch]:
+def run_batches(
+    spark: "SparkSession", pipeline: Pipeline, batches: Sequence[Sequence[Value]], checkpoint: Path | None = None
+) -> list[Batch]:
     """Run a pipeline's own decoding, watermark and transform as a stream, without its source and its sink.
 
     Args:
         spark: A session; the pipeline runs in one of its own beside it.
         pipeline: What to test.
         batches: The values of the records of each batch: a mapping is written as JSON, bytes are taken as they are.
+        checkpoint: A new folder for the query's checkpoint, to be looked at afterwards; None to keep none.
 
     Returns:
         Every batch that ran: one for each given, and those without records that Spark runs in between.
@@ -71,7 +74,7 @@ def run_batches(spark: "SparkSession", pipeline: Pipeline, batches: Sequence[Seq
         source.mkdir()
         records = session.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(source))
         writer = pipeline.stream(records).writeStream.outputMode(pipeline.output_mode).foreachBatch(collect)
-        query = writer.option("checkpointLocation", f"{folder}/checkpoint").start()
+        query = writer.option("checkpointLocation", str(checkpoint or f"{folder}/checkpoint")).start()
         try:
             first = 0
             told: dict[int, Progress] = {}
