@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 BUILT_IN: Mapping[str, str] = {
     "visit-counts": "respool.visits.counts:visit_counts",
     "visit-windows": "respool.visits.counts:visit_windows",
+    "sessions": "respool.visits.sessions:sessions",
     "browser-stats-stateless": "respool.visits.browsers:browser_stats_stateless",
     "browser-stats-stateful": "respool.visits.browsers:browser_stats_stateful",
     "micro-batch": "respool.visits.micro_batch:micro_batch",

@@ -20,6 +20,7 @@ class Progress:
         watermark: The watermark of this batch; None while there is none.
         state_rows: Rows in the state stores; None for a stateless query.
         late_rows: Rows that the watermark dropped in this batch; None for a stateless query.
+        late_rows_total: The same since the run started.
         rejected: Records of this batch that did not decode.
         seconds: How long the batch took.
     """
@@ -31,6 +32,7 @@ class Progress:
     watermark: datetime | None
     state_rows: int | None
     late_rows: int | None
+    late_rows_total: int | None
     rejected: int
     seconds: float
 
@@ -52,6 +54,7 @@ def from_spark(pipeline: str, progress: "StreamingQueryProgress") -> Progress | 
         watermark=_watermark(progress.eventTime.get("watermark")),
         state_rows=sum(one.numRowsTotal for one in operators) if operators else None,
         late_rows=sum(one.numRowsDroppedByWatermark for one in operators) if operators else None,
+        late_rows_total=None,
         rejected=observed["rejected"] if observed is not None else 0,
         seconds=seconds,
     )

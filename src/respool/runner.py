@@ -3,6 +3,7 @@
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -107,6 +108,7 @@ class Runner:
         self._on_progress = on_progress
         self._on_note = on_note
         self._queries: dict[str, StreamingQuery] = {}
+        self._late: Counter[str] = Counter()  # late rows of each query
         self._where: dict[str, str] = {}  # the checkpoint of each query
         self._companions: dict[str, Pipeline] = {}  # not running here yet: another process has them
         self._events: SimpleQueue[Progress | _Ended | _StopWanted] = SimpleQueue()
@@ -154,7 +156,7 @@ class Runner:
         while self._queries:
             event = self._next()
             if isinstance(event, Progress):
-                self._on_progress(event)
+                self._on_progress(self._with_total(event))
             elif isinstance(event, _StopWanted):
                 stops += 1
                 self._stop(gracefully=stops == 1)
@@ -167,6 +169,12 @@ class Runner:
                 self._start_companions(first=False)
         if failure is not None:
             raise failure
+
+    def _with_total(self, one: Progress) -> Progress:
+        if one.late_rows is None:
+            return one
+        self._late[one.pipeline] += one.late_rows
+        return replace(one, late_rows_total=self._late[one.pipeline])
 
     def request_stop(self) -> None:
         """Ask for a stop after the running batch; asked again, at once. Safe in a signal handler."""

@@ -129,6 +129,9 @@ def show_line(progress: Progress) -> None:
     if progress.watermark:
         parts.append(f"watermark {progress.watermark:%Y-%m-%d %H:%M:%S}Z")
     if progress.state_rows is not None:
-        parts += [f"state {progress.state_rows:,} rows", f"late {progress.late_rows:,}"]
+        parts += [
+            f"state {progress.state_rows:,} rows",
+            f"late {progress.late_rows:,} ({progress.late_rows_total:,} in all)",
+        ]
     parts += [f"rejected {progress.rejected:,}", f"{progress.seconds:.1f} s"]
     say("  ".join(parts))
