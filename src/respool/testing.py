@@ -1,22 +1,24 @@
 """Test a pipeline in a plain pytest test: give it batches of records, get its results batch by batch. No Kafka.
 
-def test_a_window_counts(spark):
+with local_spark() as spark:
     batches = run_batches(spark, pipeline, [[{"event_time": "2025-09-04T07:00:00", …}], [ … ]])
     assert batches[0].rows == [{"window": …, "count": 1}]
 """
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from respool import progress
-from respool.local.session import session_of
+from respool.local.session import session_of, spark_session
 from respool.pipeline import Pipeline
 from respool.progress import Progress
+from respool.settings import Settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,6 +49,13 @@ class Batch:
     watermark: datetime | None = None
     late_rows: int = 0
     rejected: int = 0
+
+
+@contextmanager
+def local_spark() -> "Iterator[SparkSession]":
+    """Start a small Spark of its own for the length of a `with` block; one for all tests is enough."""
+    with tempfile.TemporaryDirectory(prefix="respool-") as home, spark_session(Settings(home=Path(home))) as spark:
+        yield spark
 
 
 def run_batches(

@@ -2,12 +2,14 @@
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from respool import topics
 from respool.kafka import Kafka
+from respool.pipeline import find
 from respool.settings import load
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
@@ -21,7 +23,7 @@ def block(language: str, holding: str) -> str:
 
 
 def test_the_pipeline_of_the_readme_runs(kafka: Kafka, tmp_path: Path, respool: str) -> None:
-    (tmp_path / "shop.py").write_text(block("python", "Pipeline("), encoding="utf-8")
+    (tmp_path / "shop.py").write_text(block("python", "orders = Pipeline("), encoding="utf-8")
     commands = block("", "respool run shop:orders --available-now").replace("respool ", f"{respool} ")
     done = subprocess.run(
         ["bash", "-euc", commands],
@@ -41,17 +43,33 @@ def test_the_pipeline_of_the_readme_runs(kafka: Kafka, tmp_path: Path, respool: 
     assert [one.name for one in topics.list_topics(kafka) if one.name == "orders-rejected"]
 
 
+def test_the_test_of_the_readme_passes(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(block("python", "orders = Pipeline("), encoding="utf-8")
+    (tmp_path / "test_shop.py").write_text(block("python", "run_batches("), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
+
+
 def test_the_settings_of_the_readme_are_read(tmp_path: Path) -> None:
     (tmp_path / "respool.toml").write_text(block("toml", "[kafka]"), encoding="utf-8")
     settings = load(environ={"KAFKA_PASSWORD": "secret"}, folder=tmp_path)
     assert settings.kafka["sasl.password"] == "secret"
     assert settings.spark == {"spark.executor.memory": "4g"}
+    assert find("visit-counts", settings.pipelines["visit-counts"]).summary.startswith("Counts visits in windows of 15")
 
 
 @pytest.mark.parametrize("line", sorted(set(re.findall(r"^(respool .*?)(?:  +#.*)?$", README, re.MULTILINE))))
 def test_every_command_and_option_of_the_readme_exists(line: str, respool: str) -> None:
     words = line.split()[1:]
-    command = words[:2] if words[0] in ("broker", "topic") else words[:1]
+    command = words[:2] if words[0] in ("archive", "broker", "topic") else words[:1]
     told = subprocess.run([respool, *command, "--help"], capture_output=True, text=True, check=True, timeout=30).stdout
     for option in (word for word in words if word.startswith("--")):
         assert option in told, f"respool {' '.join(command)} has no {option}"
