@@ -89,11 +89,15 @@ def _parse(text: "Column", schema: "StructType", decoder: JsonDecoder) -> "Colum
 
 
 def _event_time(parsed: "Column", decoder: JsonDecoder) -> "Column":
-    """Read ISO-8601 date and time; Spark alone would also take '07:00' (today) and '12345' (a year)."""
+    """Read ISO-8601 date and time; Spark alone would also take '07:00' (today) and '12345' (a year).
+
+    The first and the last year that four digits can say are refused: in some time zone Python cannot hold them.
+    """
     from pyspark.sql import functions as F
 
     text = parsed.getField(decoder.event_time)
     complete = (F.substring(text, 5, 1) == "-") & (F.substring(text, 14, 1) == ":")
+    complete &= ~F.substring(text, 1, 4).isin("0000", "9999")
     return F.when(complete, text.try_cast("timestamp"))
 
 

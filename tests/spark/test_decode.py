@@ -53,6 +53,8 @@ REJECTED: list[tuple[bytes | None, str]] = [
     (b'{"at": "2025-02-30T07:00:00"}', "at is not readable"),
     (b'{"at": 1757606666015}', "at is not readable"),
     (b'{"at": "12345"}', "at is not readable"),
+    (b'{"at": "0000-01-01T00:00:00"}', "at is not readable"),
+    (b'{"at": "9999-12-31T23:59:59"}', "at is not readable"),
     (b'{"at": {"year": 2025}}', "at is not readable"),
 ]
 

@@ -41,8 +41,13 @@ _TOLD = (
     "org.apache.spark.sql.kafka010.KafkaMicroBatchStream",
     "org.apache.kafka.clients.NetworkClient",
 )
-# What the JVM says by itself at its start, of no use to anybody.
-_NOISE = (b"WARNING: Using incubator modules", b"Picked up JAVA_TOOL_OPTIONS")
+# What the JVM and pyspark say by themselves at their start, of no use to anybody.
+_NOISE = (
+    b"WARNING: Using incubator modules",
+    b"Picked up JAVA_TOOL_OPTIONS",
+    b"Starting Streaming TransformWithState",
+    b"Streaming TransformWithState",
+)
 
 
 @contextmanager
@@ -174,8 +179,10 @@ def _start_jvm(conf: Mapping[str, str], settings: Settings) -> "subprocess.Popen
 def _pass_on(lines: IO[bytes]) -> None:
     """Copy what the JVM and the tasks print to our standard error, but for the noise."""
     with lines:
+        noise = False
         for line in lines:
-            if not line.startswith(_NOISE):
+            noise = line.startswith(_NOISE) or (noise and line == b"\n")  # pyspark's have an empty line behind them
+            if not noise:
                 sys.stderr.buffer.write(line)
                 sys.stderr.buffer.flush()
 

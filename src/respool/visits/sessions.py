@@ -14,7 +14,7 @@ from respool.pipeline import Pipeline
 from respool.sinks import KafkaSink
 from respool.span import parse_duration
 from respool.visits import session_rules as rules
-from respool.visits.events import VISIT, VISITS_TOPIC
+from respool.visits.events import ROCKSDB, VISIT, VISITS_TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -27,14 +27,8 @@ _GAP_ROWS = (
 _TIMER_STATE = "visited_pages BIGINT, deadline_us BIGINT"
 _TIMER_ROWS = "visit_id STRING, visited_pages BIGINT, is_finished BOOLEAN"
 _KEYS = {"gap": ("visit_id", "session_start"), "timer": ("visit_id",)}
-_SPARK = {
-    # The only state store that transformWithState runs on.
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    "spark.sql.shuffle.partitions": "2",
-}
+# transformWithState runs on no other state store.
+_SPARK = {**ROCKSDB, "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true"}
 
 
 def sessions(
