@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # The pipelines that come with respool. Each name leads to a function whose keyword arguments are the parameters.
 BUILT_IN: Mapping[str, str] = {
     "visit-counts": "respool.visits.counts:visit_counts",
+    "visits-archive": "respool.visits.archive:visits_archive",
     "visit-windows": "respool.visits.counts:visit_windows",
     "sessions": "respool.visits.sessions:sessions",
     "browser-stats-stateless": "respool.visits.browsers:browser_stats_stateless",
