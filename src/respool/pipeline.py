@@ -14,7 +14,7 @@ from respool.decode import JsonDecoder, decode, events
 from respool.errors import PipelineError, RespoolError, did_you_mean
 from respool.settings import check_timezone
 from respool.sinks import RejectedSink, Sink
-from respool.span import parse_duration
+from respool.span import parse_duration, spark_interval
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -111,9 +111,10 @@ class Pipeline:
         if self.watermark and self.decode is None:
             raise PipelineError(f"The pipeline {self.name} has a watermark but no decoder. Give it one, or neither.")
         check_timezone(self.timezone)
-        for duration in (self.watermark, self.trigger):
-            if duration is not None:
-                parse_duration(duration)
+        if self.watermark is not None:
+            spark_interval(self.watermark)
+        if self.trigger is not None:
+            parse_duration(self.trigger)
 
     @property
     def is_companion(self) -> bool:
@@ -133,7 +134,7 @@ class Pipeline:
         decoded = decoded.observe("respool", F.count("rejected").alias("rejected"))
         rows = events(decoded)
         if self.watermark:
-            rows = rows.withWatermark(self.decode.event_time, self.watermark)
+            rows = rows.withWatermark(self.decode.event_time, spark_interval(self.watermark))
         return rows if self.stateless else self.transform(rows)
 
     def each_batch(self, rows: "DataFrame") -> "DataFrame":

@@ -39,6 +39,18 @@ def parse_duration(text: str) -> timedelta:
         raise SettingsError(f"'{text}' is too long a duration. Write one of at most some thousand years.") from error
 
 
+def spark_interval(text: str) -> str:
+    """Return a duration of more than nothing as Spark reads it: Spark knows '10 minutes', but not 10m.
+
+    Raises:
+        SettingsError: The text is no duration, or one of nothing.
+    """
+    microseconds = parse_duration(text) // timedelta(microseconds=1)
+    if not microseconds:
+        raise SettingsError(f"'{text}' is no time at all; expected a duration of more than nothing, such as 10m.")
+    return f"{microseconds} microseconds"
+
+
 def parse_time(text: str, zone: tzinfo) -> datetime:
     """Return the moment that `text` names in ISO 8601, in `zone`.
 

@@ -1,9 +1,8 @@
 """What the live pipelines say in the end equals a plain computation over the same events, however they are batched."""
 
 import json
-import threading
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,94 +70,75 @@ def good(events: list[Message]) -> list[dict[str, Any]]:
     return found
 
 
-def upserted(
-    spark: "SparkSession", kafka: Kafka, settings: Settings, pipeline: Pipeline, key: tuple[str, ...], size: int | None
-) -> tuple[dict[tuple[Any, ...], dict[str, Any]], list[Progress]]:
-    """Run a pipeline over all there is, and return what an upserting consumer ends with."""
-    results: dict[tuple[Any, ...], dict[str, Any]] = {}
-
-    def write(frame: "DataFrame", batch: int) -> None:
-        for row in frame.toArrow().to_pylist():
-            place = tuple(json.dumps(row[name], default=str) for name in key)
-            if row.get("withdrawn"):
-                results.pop(place, None)
-            else:
-                results[place] = row
-
-    told: list[Progress] = []
-    options = RunOptions(available_now=True, max_offsets_per_trigger=size, dead_letter=False)
-    sink = FunctionSink(write, "a dictionary")
-    with Runner(spark, kafka, settings, options, told.append, lambda note: None) as runner:
-        runner.start([replace(pipeline, sink=sink)])
-        done = threading.Thread(target=runner.wait)
-        done.start()
-        done.join(300)
-        assert not done.is_alive()
-    assert sum(one.rejected for one in told) > 0
-    assert sum(one.late_rows or 0 for one in told) == 0
-    return results, told
+Results = dict[tuple[Any, ...], dict[str, Any]]
 
 
-SIZES = [None, 90_000, 20_000]
+@dataclass(frozen=True)
+class Stage:
+    """Where the pipelines of a test run, over the hour of visits."""
+
+    spark: "SparkSession"
+    kafka: Kafka
+    settings: Settings
+    topic: str
+
+    def upserted(self, keys: dict[str, tuple[str, ...]], size: int | None) -> tuple[dict[str, Results], list[Progress]]:
+        """Run pipelines over all there is, and return what consumers that upsert by these keys end with."""
+        results: dict[str, Results] = {name: {} for name in keys}
+
+        def upsert(name: str, frame: "DataFrame") -> None:
+            for row in frame.toArrow().to_pylist():
+                place = tuple(json.dumps(row[column], default=str) for column in keys[name])
+                if row.get("withdrawn"):
+                    results[name].pop(place, None)
+                else:
+                    results[name][place] = row
+
+        def collecting(name: str) -> Pipeline:
+            sink = FunctionSink(lambda frame, batch: upsert(name, frame), "a dictionary")
+            return replace(find(name, {"topic": self.topic}), sink=sink)
+
+        told: list[Progress] = []
+        options = RunOptions(available_now=True, max_offsets_per_trigger=size, dead_letter=False)
+        with Runner(self.spark, self.kafka, self.settings, options, told.append, lambda note: None) as runner:
+            runner.start([collecting(name) for name in keys])
+            runner.wait()
+        assert {one.pipeline for one in told if one.rejected} == set(keys)
+        assert sum(one.late_rows or 0 for one in told) == 0
+        return results, told
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", ["visit-counts", "visit-windows"])
-def test_windows(
-    spark: "SparkSession",
-    kafka: Kafka,
-    settings: Settings,
-    hour: str,
-    good: list[dict[str, Any]],
-    tmp_path: Path,
-    name: str,
-    size: int | None,
-) -> None:
-    results, _ = upserted(
-        spark, kafka, replace(settings, home=tmp_path), find(name, {"topic": hour}), ("window",), size
-    )
+@pytest.fixture
+def stage(spark: "SparkSession", kafka: Kafka, settings: Settings, hour: str, tmp_path: Path) -> Stage:
+    return Stage(spark, kafka, replace(settings, home=tmp_path), hour)
+
+
+@pytest.mark.parametrize("size", [None, 90_000, 20_000])
+def test_windows_and_browsers(stage: Stage, good: list[dict[str, Any]], size: int | None) -> None:
+    window, browser = ("window",), ("browser", "window")
+    keys = {"visit-counts": window, "visit-windows": window, "browser-stats-stateful": browser}
+    results, _ = stage.upserted(keys, size)
+
     wanted = Counter(one["time"].replace(minute=one["time"].minute // 10 * 10, second=0) for one in good)
-    found = {row["window"]["start"]: row["count"] for row in results.values() if row["window"]["start"] < LAST}
-    assert found == dict(wanted)
+    for name in ("visit-counts", "visit-windows"):
+        rows = [row for row in results[name].values() if row["window"]["start"] < LAST]
+        assert {row["window"]["start"]: row["count"] for row in rows} == dict(wanted)
 
-
-@pytest.mark.parametrize("size", SIZES)
-def test_browsers(
-    spark: "SparkSession",
-    kafka: Kafka,
-    settings: Settings,
-    hour: str,
-    good: list[dict[str, Any]],
-    tmp_path: Path,
-    size: int | None,
-) -> None:
-    pipeline = find("browser-stats-stateful", {"topic": hour})
-    results, _ = upserted(spark, kafka, replace(settings, home=tmp_path), pipeline, ("browser", "window"), size)
     counts: Counter[tuple[str, datetime]] = Counter()
     newest: dict[tuple[str, datetime], datetime] = {}
     for one in good:
         place = (one["browser"], one["time"].replace(minute=one["time"].minute // 5 * 5, second=0))
         counts[place] += 1
         newest[place] = max(newest.get(place, one["time"]), one["time"])
-    found = {(row["browser"], row["window"]["start"]): row for row in results.values() if row["browser"] != "last"}
+    rows = [row for row in results["browser-stats-stateful"].values() if row["browser"] != "last"]
+    found = {(row["browser"], row["window"]["start"]): row for row in rows}
     assert {place: row["count"] for place, row in found.items()} == dict(counts)
     assert {place: row["last_event_time_in_window"] for place, row in found.items()} == newest
 
 
 @pytest.mark.parametrize("size", [None, 60_000])
-def test_sessions(
-    spark: "SparkSession",
-    kafka: Kafka,
-    settings: Settings,
-    hour: str,
-    good: list[dict[str, Any]],
-    tmp_path: Path,
-    size: int | None,
-) -> None:
-    pipeline = find("sessions", {"topic": hour})
-    results, told = upserted(
-        spark, kafka, replace(settings, home=tmp_path), pipeline, ("visit_id", "session_start"), size
-    )
+def test_sessions(stage: Stage, good: list[dict[str, Any]], size: int | None) -> None:
+    results, told = stage.upserted({"sessions": ("visit_id", "session_start")}, size)
     times: dict[str, list[datetime]] = {}
     for one in good:
         times.setdefault(one["visit_id"], []).append(one["time"])
@@ -173,11 +153,8 @@ def test_sessions(
                 start, pages = moment, 0
             end, pages = moment, pages + 1
         wanted.add((visit, start, end, pages, True))
-    found = {
-        (row["visit_id"], row["session_start"], row["session_end"], row["visited_pages"], row["is_finished"])
-        for row in results.values()
-        if row["visit_id"] != "last"
-    }
-    assert found == wanted
+    columns = ("visit_id", "session_start", "session_end", "visited_pages", "is_finished")
+    rows = [row for row in results["sessions"].values() if row["visit_id"] != "last"]
+    assert {tuple(row[column] for column in columns) for row in rows} == wanted
     assert told[-1].state_rows is not None
     assert told[-1].state_rows < 10  # closed state is gone: what is left is of the last visit

@@ -70,6 +70,21 @@ def test_update_mode_ends_as_the_model_says(spark: "SparkSession", steps: list[l
 
 @few
 @given(steps=batches)
+def test_browsers_in_update_mode_end_as_the_model_says(spark: "SparkSession", steps: list[list[datetime]]) -> None:
+    """Each browser gets the same visits, so each must say the same."""
+    found = run_batches(
+        spark,
+        find("browser-stats-stateful", {"window": "10m"}),
+        [[{"browser": name, "eventTime": iso(one)} for one in step for name in ("a", "b")] for step in steps],
+    )
+    wanted = model(steps, timedelta(minutes=10), timedelta(minutes=20))
+    for name in ("a", "b"):
+        rows = [row for batch in found for row in batch.rows if row["browser"] == name]
+        assert {row["window"]["start"]: row["count"] for row in rows} == wanted
+
+
+@few
+@given(steps=batches)
 def test_append_mode_says_each_window_once_when_it_is_over(spark: "SparkSession", steps: list[list[datetime]]) -> None:
     steps = [*steps, [FUTURE]]
     pipeline = find("visit-counts")

@@ -4,7 +4,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from respool.errors import SettingsError
-from respool.span import parse_duration, parse_time
+from respool.span import parse_duration, parse_time, spark_interval
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,17 @@ def test_a_time_with_an_offset_keeps_its_moment(text: str) -> None:
 def test_what_is_no_time_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(SettingsError, match="ISO 8601"):
         parse_time(text, timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("10m", "600000000 microseconds"), ("10 minutes", "600000000 microseconds"), ("1ms", "1000 microseconds")],
+)
+def test_a_duration_is_written_as_spark_reads_it(text: str, wanted: str) -> None:
+    assert spark_interval(text) == wanted
+
+
+@pytest.mark.parametrize("text", ["0s", "0.0001ms", "soon"])
+def test_a_duration_of_nothing_is_refused(text: str) -> None:
+    with pytest.raises(SettingsError):
+        spark_interval(text)

@@ -1,5 +1,7 @@
 """`respool demo`: walk-throughs played live and checked."""
 
+import signal
+import sys
 import time
 from typing import Annotated
 
@@ -7,7 +9,7 @@ import typer
 
 from respool.cli.options import Home, Json, load
 from respool.cli.render import out, out_json, table
-from respool.errors import PipelineError, did_you_mean
+from respool.errors import PipelineError, RespoolError, did_you_mean
 
 
 def demo(
@@ -41,6 +43,8 @@ def demo(
                 f"There is no scenario '{name}'.{did_you_mean(name, list(SCENARIOS))} See: respool demo --list."
             )
     settings = load(home=home)
+    # What a scenario has started is ended on the way out; without this, SIGTERM would leave no way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
     from respool.demo.player import Player, clear, settings_for
 
@@ -48,7 +52,11 @@ def demo(
         stage = settings_for(settings, name)
         clear(stage.home)
         begin = time.monotonic()
-        Player(stage, out).play(SCENARIOS[name], keep)
+        try:
+            Player(stage, out).play(SCENARIOS[name], keep)
+        except RespoolError:
+            out(f"✘ {name}: not as expected, after {time.monotonic() - begin:.0f} s")
+            raise
         out(f"✔ {name}: all as expected, in {time.monotonic() - begin:.0f} s")
         if keep:
             out(f"Kept for a look around: {stage.home}. Stop its broker with: respool broker stop --home {stage.home}")

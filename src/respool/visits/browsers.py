@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from respool.pipeline import Pipeline
 from respool.sinks import KafkaSink
-from respool.span import parse_duration
+from respool.span import spark_interval
 from respool.visits.events import BROWSER_VISIT, VISITS_TOPIC
 
 if TYPE_CHECKING:
@@ -20,13 +20,12 @@ def browser_stats_stateless(
     timezone: str = "UTC",
 ) -> Pipeline:
     """Return the pipeline `browser-stats-stateless`: each batch counts for itself."""
-    parse_duration(window)
     return Pipeline(
         name="browser-stats-stateless",
         summary=f"Statistics by browser in windows of {window}, of each batch by itself",
         topic=topic,
         decode=BROWSER_VISIT,
-        transform=partial(browser_stats, window=window),
+        transform=partial(browser_stats, window=spark_interval(window)),
         stateless=True,
         sink=KafkaSink(output_topic, key=("browser", "window")),
         timezone=timezone,
@@ -42,14 +41,13 @@ def browser_stats_stateful(
     timezone: str = "UTC",
 ) -> Pipeline:
     """Return the pipeline `browser-stats-stateful`: batches add to what came before."""
-    parse_duration(window)
     return Pipeline(
         name="browser-stats-stateful",
         summary=f"Statistics by browser in windows of {window}, kept from batch to batch",
         topic=topic,
         decode=BROWSER_VISIT,
         watermark=watermark,
-        transform=partial(browser_stats, window=window),
+        transform=partial(browser_stats, window=spark_interval(window)),
         output_mode="update",
         trigger="15 seconds",
         sink=KafkaSink(output_topic, key=("browser", "window")),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from respool.pipeline import Pipeline
 from respool.sinks import ConsoleSink, KafkaSink
-from respool.span import parse_duration
+from respool.span import spark_interval
 from respool.visits.events import ROCKSDB, VISIT, VISITS_TOPIC
 
 if TYPE_CHECKING:
@@ -21,14 +21,13 @@ def visit_counts(
     timezone: str = "UTC",
 ) -> Pipeline:
     """Return the pipeline `visit-counts`: each window once, when the watermark has passed its end."""
-    parse_duration(window)
     return Pipeline(
         name="visit-counts",
         summary=f"Counts visits in windows of {window}; each window once, when it is over",
         topic=topic,
         decode=VISIT,
         watermark=watermark,
-        transform=partial(count_windows, window=window),
+        transform=partial(count_windows, window=spark_interval(window)),
         output_mode="append",
         sink=KafkaSink(output_topic, key=("window",)),
         timezone=timezone,
@@ -39,14 +38,13 @@ def visit_windows(
     *, topic: str = VISITS_TOPIC, window: str = "10 minutes", watermark: str = "20 minutes", timezone: str = "UTC"
 ) -> Pipeline:
     """Return the pipeline `visit-windows`: each window whenever it changes."""
-    parse_duration(window)
     return Pipeline(
         name="visit-windows",
         summary=f"Counts visits in windows of {window}; each window whenever it changes",
         topic=topic,
         decode=VISIT,
         watermark=watermark,
-        transform=partial(count_windows, window=window),
+        transform=partial(count_windows, window=spark_interval(window)),
         output_mode="update",
         sink=ConsoleSink(),
         timezone=timezone,

@@ -1,0 +1,48 @@
+"""Whoever interrupts a demo finds no process of it left."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Return the processes that know of a folder by their command, their environment or where they stand."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            told = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+            if (
+                str(folder).encode() in told + os.readlink(process / "cwd").encode()
+                and int(process.name) != os.getpid()
+            ):
+                found.append(f"{process.name}: {told[:200]!r}")
+        except (OSError, ValueError):  # ended meanwhile, or not ours to look at
+            continue
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc to look for processes")
+@pytest.mark.parametrize("interruption", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_no_process_behind(
+    respool: str, tmp_path: Path, interruption: signal.Signals
+) -> None:
+    demo = subprocess.Popen(
+        [respool, "demo", "windows", "--home", str(tmp_path / "home")],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert demo.stdout is not None
+    with demo.stdout as lines:
+        assert any("batch 0" in line for line in lines)
+        assert len(processes_of(tmp_path)) >= 3  # the demo, the pipeline, its JVM, the broker
+        # Ctrl-C reaches the whole group of a terminal; SIGTERM only the one process that somebody ends.
+        (os.killpg if interruption == signal.SIGINT else os.kill)(demo.pid, interruption)
+        lines.read()
+    assert demo.wait(60) == (130 if interruption == signal.SIGINT else 143)
+    assert processes_of(tmp_path) == []
