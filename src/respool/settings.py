@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
-from zoneinfo import available_timezones
+from zoneinfo import ZoneInfo, available_timezones
 
 from respool.errors import SettingsError, did_you_mean
 
@@ -96,10 +96,15 @@ def load(
 
 def check_timezone(name: str) -> str:
     """Return `name` when it is a time zone that Python and Spark know, and raise SettingsError otherwise."""
-    zones = available_timezones() - {"Factory", "localtime"}  # of Python alone
-    if name not in zones:
+    unknown = name in ("Factory", "localtime") or name.startswith(("posix/", "right/"))
+    try:
+        ZoneInfo(name)  # far quicker than to list them all
+    except (KeyError, ValueError, OSError):
+        unknown = True
+    if unknown:
+        zones = sorted(available_timezones())
         raise SettingsError(
-            f"'{name}' is not a time zone.{did_you_mean(name, sorted(zones))} Give a name such as UTC or Europe/Paris."
+            f"'{name}' is not a time zone.{did_you_mean(name, zones)} Give a name such as UTC or Europe/Paris."
         )
     return name
 

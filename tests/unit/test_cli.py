@@ -134,7 +134,7 @@ def test_wrong_usage_exits_with_2(run: Run, tmp_path: Path, words: list[str], to
 
 
 def test_an_unknown_pipeline_is_told_with_the_nearest(run: Run) -> None:
-    told = "There is no pipeline 'micro-bach'. Did you mean 'micro-batch'? The pipelines are: micro-batch"
+    told = "There is no pipeline 'micro-bach'. Did you mean 'micro-batch'? The pipelines are: visit-counts, "
     fails(run("run", "micro-bach"), 1, told, "module:object")
 
 

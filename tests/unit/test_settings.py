@@ -98,7 +98,7 @@ def test_a_misspelt_key_in_the_file_is_told_with_the_right_one(tmp_path: Path, w
         load(environ={}, folder=tmp_path)
     assert str(caught.value) == (
         f"{file} has an unknown key 'bootstrap_server'. Did you mean 'bootstrap_servers'? The keys are: home, "
-        "bootstrap_servers, master, timezone, broker_port, ivy_settings, kafka, spark."
+        "bootstrap_servers, master, timezone, broker_port, ivy_settings, kafka, spark, pipelines."
     )
 
 
@@ -292,3 +292,11 @@ def test_a_home_below_the_users_folder_is_found(
     flags = {"home": Path("~/respool")} if way == "flag" else {}
     environ = {"RESPOOL_HOME": "~/respool"} if way == "variable" else {}
     assert load(flags, environ, tmp_path).home == Path("/home/alice/respool")
+
+
+def test_parameters_of_pipelines_are_read(tmp_path: Path) -> None:
+    (tmp_path / "respool.toml").write_text('[pipelines.visit-counts]\nwindow = "15 minutes"\n')
+    assert load(environ={}, folder=tmp_path).pipelines == {"visit-counts": {"window": "15 minutes"}}
+    (tmp_path / "respool.toml").write_text('pipelines = "visit-counts"\n')
+    with pytest.raises(SettingsError, match=r"write \[pipelines\.NAME\]"):
+        load(environ={}, folder=tmp_path)
