@@ -34,7 +34,12 @@ def _own_environment() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Settings of a home for all tests."""
-    return Settings(home=tmp_path_factory.mktemp("home"), master="local[2]")
+    return Settings(
+        home=tmp_path_factory.mktemp("home"),
+        master="local[2]",
+        # Many short queries: the slow, thorough compiler of the JVM would never pay off.
+        spark={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"},
+    )
 
 
 @pytest.fixture(scope="session")

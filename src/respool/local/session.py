@@ -45,6 +45,7 @@ _TOLD = (
 _NOISE = (
     b"WARNING: Using incubator modules",
     b"Picked up JAVA_TOOL_OPTIONS",
+    b"NOTE: Picked up JDK_JAVA_OPTIONS",
     b"Starting Streaming TransformWithState",
     b"Streaming TransformWithState",
 )
