@@ -58,6 +58,12 @@ def tables(lines: list[str]) -> list[Table]:
     return found
 
 
+def draw(batch: int, head: str, *rows: str) -> str:
+    """Return a batch as the console shows it; `head` and rows are lines such as `|window|count|`."""
+    border = "+" + "+".join("-" * len(column) for column in head.strip("|").split("|")) + "+"
+    return "\n".join([_RULE, f"Batch: {batch}", _RULE, border, head, border, *rows, border, ""])
+
+
 def is_visit(line: str) -> bool:
     """Return whether the micro-batch consumer printed this line for a visit."""
     return _VISIT.match(line) is not None

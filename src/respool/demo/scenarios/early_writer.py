@@ -1,5 +1,6 @@
 """Sessions written early: every update while they are open, and once more when the watermark closes them."""
 
+from respool.demo.output import draw
 from respool.demo.steps import Command, ExpectTables, Scenario, Send, Start, Step, Stop, Tell
 
 
@@ -8,11 +9,8 @@ def _visit(event: str, visit: int, time: str) -> Send:
 
 
 def _table(batch: int, *rows: tuple[int, int, str]) -> str:
-    border = "+--------+-------------+-----------+"
-    head = "|visit_id|visited_pages|is_finished|"
-    rule = "-" * 43
     drawn = [f"|{visit:<8}|{pages:<13}|{finished:<11}|" for visit, pages, finished in rows]
-    return "\n".join([rule, f"Batch: {batch}", rule, border, head, border, *drawn, border, ""])
+    return draw(batch, "|visit_id|visited_pages|is_finished|", *drawn)
 
 
 def _then(text: str, visit: Send, *expected: str) -> tuple[Step, ...]:

@@ -1,27 +1,15 @@
 """Windows counted in update mode on the console, batch by batch, the empty batches included."""
 
+from respool.demo.output import draw
 from respool.demo.steps import Command, ExpectTables, Scenario, Send, Start, Stop, Tell
-
-_EMPTY = """
-    -------------------------------------------
-    Batch: {batch}
-    -------------------------------------------
-    +------+-----+
-    |window|count|
-    +------+-----+
-    +------+-----+
-"""
 
 
 def _empty(batch: int) -> str:
-    return _EMPTY.format(batch=batch)
+    return draw(batch, "|window|count|")
 
 
 def _table(batch: int, *rows: str) -> str:
-    border = "+------------------------------------------+-----+"
-    head = "|window                                    |count|"
-    rule = "-" * 43
-    return "\n".join([rule, f"Batch: {batch}", rule, border, head, border, *rows, border, ""])
+    return draw(batch, "|window                                    |count|", *rows)
 
 
 def _visits(*visits: tuple[str, int, str]) -> Send:
