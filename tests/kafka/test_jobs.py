@@ -26,4 +26,4 @@ def test_a_job_runs_under_spark_submit(kafka: Kafka, topic: str, respool: str, t
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert "|{2025-09-04 07:00:00, 2025-09-04 07:10:00}|3    |" in done.stdout
-    assert "visit-windows batch 0  3 rows" in done.stderr
+    assert "visit-windows batch 0  3 rows" in done.stdout  # spark-submit makes one stream of a script's two
