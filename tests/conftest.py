@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from respool import topics
@@ -18,6 +19,10 @@ from respool.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# How long an example takes says more of the machine than of the code.
+hypothesis.settings.register_profile("respool", deadline=None)
+hypothesis.settings.load_profile("respool")
 
 
 @pytest.fixture(scope="session", autouse=True)
