@@ -108,6 +108,7 @@ class Runner:
         self._on_progress = on_progress
         self._on_note = on_note
         self._queries: dict[str, StreamingQuery] = {}
+        self._newest: dict[str, int] = {}  # the newest batch of each query that was told
         self._late: Counter[str] = Counter()  # late rows of each query
         self._where: dict[str, str] = {}  # the checkpoint of each query
         self._companions: dict[str, Pipeline] = {}  # not running here yet: another process has them
@@ -156,12 +157,14 @@ class Runner:
         while self._queries:
             event = self._next()
             if isinstance(event, Progress):
-                self._on_progress(self._with_total(event))
+                self._tell(event)
             elif isinstance(event, _StopWanted):
                 stops += 1
                 self._stop(gracefully=stops == 1)
             elif isinstance(event, _Ended) and event.name in self._queries:
-                error = self._queries.pop(event.name).exception()
+                query = self._queries.pop(event.name)
+                self._tell_rest(event.name, query)
+                error = query.exception()
                 if error is not None and failure is None:
                     failure = failures.explain(event.name, error, self._where[event.name])
                     self._stop(gracefully=True)
@@ -170,11 +173,22 @@ class Runner:
         if failure is not None:
             raise failure
 
-    def _with_total(self, one: Progress) -> Progress:
-        if one.late_rows is None:
-            return one
-        self._late[one.pipeline] += one.late_rows
-        return replace(one, late_rows_total=self._late[one.pipeline])
+    def _tell(self, one: Progress) -> None:
+        """Tell of a batch, once."""
+        if one.batch <= self._newest.get(one.pipeline, -1):
+            return
+        self._newest[one.pipeline] = one.batch
+        if one.late_rows is not None:
+            self._late[one.pipeline] += one.late_rows
+            one = replace(one, late_rows_total=self._late[one.pipeline])
+        self._on_progress(one)
+
+    def _tell_rest(self, name: str, query: "StreamingQuery") -> None:
+        """Tell of the last batches of a query that has ended: their events may come later than its end is noticed."""
+        for raw in query.recentProgress:
+            found = progress.from_spark(name, raw)
+            if found is not None:
+                self._tell(found)
 
     def request_stop(self) -> None:
         """Ask for a stop after the running batch; asked again, at once. Safe in a signal handler."""

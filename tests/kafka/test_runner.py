@@ -6,10 +6,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from respool import runner as runner_module
 from respool import topics
 from respool.decode import JsonDecoder
 from respool.errors import CheckpointError, QueryError
@@ -176,6 +178,18 @@ def test_a_stop_waits_for_the_running_batch_and_starts_no_other(stage: Stage, to
     # The next run takes up the rest: nothing twice, nothing missed.
     stage.run(pipeline, dead_letter=False)
     assert sorted(row for _, row in rows) == sorted(f"v{number}" for number in range(50))
+
+
+def test_every_batch_is_told_even_if_the_events_of_spark_are_lost(
+    stage: Stage, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener = runner_module._listener
+    monkeypatch.setattr(runner_module, "_listener", lambda name, events: listener(name, SimpleQueue()))
+    topics.produce(stage.kafka, topic, [visit(number) for number in range(30)])
+    pipeline, rows = collecting(topic)
+    watched = stage.run(pipeline, max_offsets_per_trigger=10, dead_letter=False)
+    assert [one.batch for one in watched.told] == sorted({batch for batch, _ in rows})
+    assert sum(one.rows for one in watched.told) == len(rows) == 30
 
 
 def test_a_failure_stops_the_others_and_is_told_by_name(stage: Stage, topic: str) -> None:
