@@ -136,7 +136,7 @@ def test_windows_and_browsers(stage: Stage, good: list[dict[str, Any]], size: in
     assert {place: row["last_event_time_in_window"] for place, row in found.items()} == newest
 
 
-@pytest.mark.parametrize("size", [None, 60_000])
+@pytest.mark.parametrize("size", [None, 110_000])
 def test_sessions(stage: Stage, good: list[dict[str, Any]], size: int | None) -> None:
     results, told = stage.upserted({"sessions": ("visit_id", "session_start")}, size)
     times: dict[str, list[datetime]] = {}
