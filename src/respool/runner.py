@@ -228,11 +228,10 @@ class Runner:
         limit = self._options.max_offsets_per_trigger or one.max_offsets_per_trigger
         source = records.read_stream(session, self._kafka, one.topic, limit)
         writer = one.stream(source).writeStream.queryName(one.name).outputMode(one.output_mode)
-        writer = writer.option("checkpointLocation", self._checkpoint(one)).trigger(**self._trigger(one))
-        kafka = self._kafka
+        writer = writer.option("checkpointLocation", self._where[one.name]).trigger(**self._trigger(one))
 
         def write(frame: "DataFrame", batch: int) -> None:
-            one.sink.write(one.each_batch(frame), Write(one.name, batch, kafka, self._settings.home))
+            one.sink.write(one.each_batch(frame), Write(one.name, batch, self._kafka, self._settings.home))
 
         session.streams.addListener(_listener(one.name, self._events))
         try:
