@@ -105,8 +105,15 @@ def test_pipelines_are_listed(run: Run) -> None:
     assert "micro-batch" in shown
     assert "Kafka topic visits" in shown
     rows = json.loads(run("pipelines", "--json").stdout)
-    assert "micro-batch" in [row["pipeline"] for row in rows]
-    assert all(row[column] for row in rows for column in ("pipeline", "reads", "does", "writes"))
+    (row,) = [row for row in rows if row["pipeline"] == "micro-batch"]
+    assert Path(row.pop("checkpoint")).parts[-3:] == (".respool", "checkpoints", "micro-batch")
+    assert row == {
+        "pipeline": "micro-batch",
+        "reads": "Kafka topic visits",
+        "does": "Prints each visit, with the partition that read it",
+        "writes": "prints from the tasks",
+        "has run": False,
+    }
 
 
 @pytest.mark.parametrize(
