@@ -1,0 +1,138 @@
+"""A checkpoint's files, on a local disk or on any filesystem that fsspec knows.
+
+Paths are relative to the checkpoint's folder, with `/` between their parts. A `Reader` can change nothing; only `apply`
+asks for a `Writer`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from respool.errors import CheckpointError
+
+OWN = "_respool"  # respool's folder in a checkpoint, which Spark ignores
+
+
+class Facts(NamedTuple):
+    """A file's size, and when it was written, in seconds since 1970; None where the store does not say."""
+
+    size: int
+    modified: float | None
+
+
+@dataclass(frozen=True)
+class Listing:
+    """All files of a checkpoint but respool's own, listed once.
+
+    Attributes:
+        folders: The names of the files in each folder.
+        unreadable: Folders that could not be listed, and why.
+    """
+
+    folders: dict[str, list[str]]
+    unreadable: dict[str, str]
+
+
+class Reader(Protocol):
+    """Reads a folder."""
+
+    root: str
+
+    def walk(self) -> Listing:
+        """List all files, in one pass."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the files in one folder; none when it is not there."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """Return a file's bytes; raise FileNotFoundError, or CheckpointError when it cannot be read."""
+        ...
+
+    def read_many(self, paths: Sequence[str]) -> dict[str, bytes | Exception]:
+        """Return the bytes of files, or what went wrong with each."""
+        ...
+
+    def facts(self, paths: Iterable[str]) -> dict[str, Facts]:
+        """Return the facts of those files that are there."""
+        ...
+
+
+class Writer(Reader, Protocol):
+    """Changes a folder."""
+
+    def create(self, path: str, data: bytes) -> None:
+        """Write a file that must not be there yet; raise FileExistsError when it is."""
+        ...
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write a file, in place of what was there: a reader sees the old bytes or the new ones."""
+        ...
+
+    def move(self, source: str, target: str) -> None:
+        """Move a file; done before, by a run that was cut off, it is done."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Delete a file, if it is there."""
+        ...
+
+    def prune(self, folder: str) -> None:
+        """Delete the empty folders in a folder, and itself when nothing is left."""
+        ...
+
+    def sync(self) -> None:
+        """Return when what was done is safe from a power cut."""
+        ...
+
+
+def local_path(location: str) -> Path | None:
+    """Return the path of a folder on a local disk, or None for a URL of another filesystem."""
+    if location.startswith("file:"):
+        return Path("/" + location.removeprefix("file:").lstrip("/"))
+    return None if "://" in location else Path(location)
+
+
+def open_reader(location: str) -> Reader:
+    """Return a reader of a folder that is there; raise CheckpointError when it is not."""
+    return open_writer(location)
+
+
+def open_writer(location: str) -> Writer:
+    """Return a writer of a folder that is there; raise CheckpointError when it is not."""
+    path = local_path(location)
+    if path is None:
+        from respool.checkpoint.remote_files import RemoteFiles
+
+        return RemoteFiles(location)
+    if not path.exists():
+        raise CheckpointError(f"There is no folder {path}. Name a checkpoint: a pipeline, a folder or a URL.")
+    if not path.is_dir():
+        raise CheckpointError(f"{path} is a file; expected a checkpoint's folder.")
+    from respool.checkpoint.local_files import LocalFiles
+
+    return LocalFiles(path)
+
+
+@contextmanager
+def telling(what: str) -> Iterator[None]:
+    """Turn what a filesystem raises into a CheckpointError; a missing file stays a FileNotFoundError."""
+    try:
+        yield
+    except (CheckpointError, FileNotFoundError, FileExistsError):
+        raise
+    except PermissionError as error:
+        raise CheckpointError(
+            f"{what}: permission denied. Use an account that may read and change it. ({short(error)})"
+        ) from error
+    except Exception as error:  # each filesystem has errors of its own
+        raise CheckpointError(f"{what} could not be reached: {short(error)}") from error
+
+
+def short(error: BaseException) -> str:
+    """Return what an error says, in a few words."""
+    text = str(getattr(error, "strerror", None) or error) or type(error).__name__
+    return text if len(text) < 300 else f"{text[:300]} …"

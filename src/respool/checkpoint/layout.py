@@ -1,0 +1,83 @@
+"""From the names of files to state stores, and from a file to its companions.
+
+state/<operator>/<partition>/[<store>/]<version>[_<uid>].{delta,snapshot,changelog,zip}
+state/<operator>/<partition>/[<store>/]SSTs/<number>-<uuid>.sst
+state/<operator>/_metadata/metadata, state/<operator>/_metadata/v2/<batch>
+state/<operator>/_stateSchema/<store>/<batch>_<uuid>
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+from respool.checkpoint.model import StateFile, StateKind, StateStore
+
+_STORE = re.compile(r"state/(\d+)/(\d+)(?:/([^/]+))?")
+_FILE = re.compile(r"(\d+)(?:_([^.]+))?\.(delta|snapshot|changelog|zip)")
+_RUN = re.compile(r"state/\d+/(?:_metadata/v2|_stateSchema/[^/]+)")
+_RUN_FILE = re.compile(r"(\d+)(?:_.+)?")
+_NO_STORE = frozenset({"SSTs", "logs", "_metadata"})
+_KINDS = ("delta", "snapshot", "changelog", "zip")
+
+
+def batches(names: Iterable[str]) -> tuple[int, ...]:
+    """Return the ids of the batches in a log's folder, sorted; only all-digit names count for Spark."""
+    return tuple(sorted([int(name) for name in names if name.isdecimal()]))
+
+
+def stores(folders: Mapping[str, list[str]]) -> tuple[StateStore, ...]:
+    """Return the state stores of a checkpoint, by operator, partition and name."""
+    found = []
+    for folder, names in folders.items():
+        place = _STORE.fullmatch(folder)
+        if place is None or place[3] in _NO_STORE:
+            continue
+        files, strange = _state_files(names)
+        # The folder of a partition with named stores holds none of its own.
+        if not files and not strange and place[3] is None and _has_named(folder, folders):
+            continue
+        tables = frozenset(folders.get(f"{folder}/SSTs", ()))
+        found.append(StateStore(int(place[1]), int(place[2]), place[3] or "default", folder, files, tables, strange))
+    return tuple(sorted(found, key=lambda one: (one.operator, one.partition, one.name)))
+
+
+def run_files(folders: Mapping[str, list[str]]) -> list[tuple[int, str]]:
+    """Return what a query wrote once in each of its runs, with the first batch of that run."""
+    found = []
+    for folder, names in folders.items():
+        if _RUN.fullmatch(folder):
+            numbers = ((_RUN_FILE.fullmatch(name), name) for name in names)
+            found += [(int(number[1]), f"{folder}/{name}") for number, name in numbers if number]
+    return sorted(found)
+
+
+def companions(name: str, names: "frozenset[str] | set[str]") -> list[str]:
+    """Return the checksum files of a file, among the names of its folder: Hadoop's hidden ones and Spark's own."""
+    own = f"{name}.crc"
+    return [one for one in (f".{name}.crc", own, f".{own}.crc") if one in names]
+
+
+def is_companion(name: str) -> bool:
+    """Return whether a name is that of a checksum file."""
+    return name.endswith(".crc")
+
+
+def is_leftover(name: str) -> bool:
+    """Return whether a name is that of a file that a killed process did not finish; Spark ignores those."""
+    return name.startswith(".") and (".tmp" in name or name.endswith(".tmp.crc"))
+
+
+def _state_files(names: Iterable[str]) -> tuple[tuple[StateFile, ...], tuple[str, ...]]:
+    files, strange = [], []
+    for name in names:
+        match = _FILE.fullmatch(name)
+        if match:
+            files.append(StateFile(int(match[1]), match[2], cast(StateKind, match[3]), name))
+        elif not name.startswith(".") and name.rpartition(".")[2] in _KINDS:
+            strange.append(name)
+    return tuple(sorted(files, key=lambda one: one[0])), tuple(sorted(strange))
+
+
+def _has_named(folder: str, folders: Mapping[str, list[str]]) -> bool:
+    inside = f"{folder}/"
+    return any(one.startswith(inside) and one[len(inside) :] not in _NO_STORE for one in folders)

@@ -1,0 +1,139 @@
+"""Which versions of the state Spark can load.
+
+A version is loaded from the newest snapshot at or below it, and the increments from there; the empty version 0 counts
+as a snapshot. In state format 2 only files with the unique id that the batch's commit names belong to a version.
+"""
+
+import io
+import json
+import zipfile
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from respool.checkpoint.model import SNAPSHOTS, Span, StateFile, StateStore, spans
+from respool.checkpoint.read import Checkpoint
+from respool.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class Load:
+    """The files that make one version of a store.
+
+    Attributes:
+        store: The store.
+        snapshot: What it starts from; None for the empty version 0.
+        increments: What comes on top of it.
+    """
+
+    store: StateStore
+    snapshot: StateFile | None
+    increments: tuple[StateFile, ...]
+
+
+def loadable(checkpoint: Checkpoint, store: StateStore) -> list[Span]:
+    """Return the versions of a store for which all files are there, by their names."""
+    files = own_files(checkpoint, store)
+    snapshots = sorted({one.version for one in files if one.kind in SNAPSHOTS} | {0})
+    runs = spans(sorted({one.version for one in files if one.kind not in SNAPSHOTS}))
+    starts = [run.first for run in runs]
+    found: list[Span] = []
+    for version in snapshots:
+        at = bisect_right(starts, version + 1) - 1
+        last = runs[at].last if at >= 0 and runs[at].last > version else version
+        if found and found[-1].last >= version - 1:
+            found[-1] = Span(found[-1].first, max(found[-1].last, last))
+        else:
+            found.append(Span(version, last))
+    return found
+
+
+def load_of(checkpoint: Checkpoint, store: StateStore, version: int) -> Load:
+    """Return the files that make a version; raise CheckpointError that names what is missing."""
+    if version == 0:
+        return Load(store, None, ())
+    files = [one for one in own_files(checkpoint, store) if one.version <= version]
+    snapshot = max((one for one in files if one.kind in SNAPSHOTS), key=lambda one: one.version, default=None)
+    start = snapshot.version if snapshot else 0
+    by_version = {one.version: one for one in files if one.kind not in SNAPSHOTS and one.version > start}
+    missing = [number for number in range(start + 1, version + 1) if number not in by_version]
+    if missing:
+        what = f"version {missing[0]}" if len(missing) == 1 else f"versions {missing[0]} to {missing[-1]}"
+        since = f"its newest snapshot is of version {start}" if snapshot else "it has no snapshot"
+        raise CheckpointError(f"The state of {store.place} lacks {what}: {since}.")
+    return Load(store, snapshot, tuple(by_version[number] for number in range(start + 1, version + 1)))
+
+
+def own_files(checkpoint: Checkpoint, store: StateStore) -> list[StateFile]:
+    """Return the files of a store that belong to committed batches: all of them, but for state format 2."""
+    if not any(one.uid for one in store.files):
+        return list(store.files)
+    expected = _ids(checkpoint, store)
+    many: dict[int, set[str | None]] = {}
+    for one in store.files:
+        many.setdefault(one.version, set()).add(one.uid)
+
+    def belongs(one: StateFile) -> bool:
+        wanted = expected(one.version)
+        return one.uid == wanted if wanted else len(many[one.version]) == 1
+
+    return [one for one in store.files if belongs(one)]
+
+
+def tables_named(path: str, data: bytes) -> dict[str, int]:
+    """Return the SST files that a zip of RocksDB needs, with their sizes; raise CheckpointError for a damaged zip."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            text = archive.read("metadata").decode()
+        facts = json.loads(text.split("\n", 1)[1])
+        return {str(one["dfsSstFileName"]): int(one["sizeBytes"]) for one in facts.get("sstFiles", [])}
+    except (zipfile.BadZipFile, KeyError, ValueError, IndexError, OSError, EOFError, NotImplementedError) as error:
+        raise CheckpointError(f"{path} is damaged: {error}.") from error
+
+
+def unsound(checkpoint: Checkpoint, loads: Iterable[Load]) -> dict[str, str]:
+    """Return the snapshots in RocksDB's zips among `loads` that cannot be loaded, by path, and why.
+
+    The zips are read, together where the store can; SST files are looked up in the listing.
+    """
+    wanted = {f"{one.store.folder}/{one.snapshot.name}": one for one in loads if one.snapshot is not None}
+    zips = {path: one for path, one in wanted.items() if path.endswith(".zip")}
+    found: dict[str, str] = {}
+    for path, data in checkpoint.files.read_many(list(zips)).items():
+        if isinstance(data, Exception):
+            found[path] = str(data)
+            continue
+        try:
+            lacking = sorted(set(tables_named(path, data)) - zips[path].store.tables)
+        except CheckpointError as error:
+            found[path] = str(error)
+            continue
+        if lacking:
+            found[path] = f"SSTs/{lacking[0]} is missing" + (f", and {len(lacking) - 1} more" if lacking[1:] else "")
+    return found
+
+
+def _ids(checkpoint: Checkpoint, store: StateStore) -> Callable[[int], str | None]:
+    """Return a function from a version to the unique id that its batch's commit names for this store, if any."""
+    kept = set(checkpoint.commits)
+    try:
+        number = checkpoint.store_names(store.operator).index(store.name)
+    except (CheckpointError, ValueError):
+        number = 0
+    known: dict[int, str | None] = {}
+
+    def read(version: int) -> str | None:
+        if version - 1 not in kept:
+            return None
+        try:
+            partitions = checkpoint.committed(version - 1).state_ids.get(store.operator, ())
+            return partitions[store.partition][number]
+        except (CheckpointError, IndexError):
+            return None
+
+    def wanted(version: int) -> str | None:
+        if version not in known:
+            known[version] = read(version)
+        return known[version]
+
+    return wanted

@@ -1,0 +1,101 @@
+"""A checkpoint as it was when it was listed."""
+
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import Any, TypeVar
+
+from respool.checkpoint import layout, logs
+from respool.checkpoint.files import Listing, Reader
+from respool.checkpoint.model import Committed, Planned, StateStore
+from respool.errors import CheckpointError
+
+T = TypeVar("T")
+
+
+class Checkpoint:
+    """What is in a checkpoint: its files listed once, its logs read when they are asked for, and kept."""
+
+    def __init__(self, files: Reader) -> None:
+        """List the checkpoint; nothing is read yet."""
+        self.files = files
+        self.listing: Listing = files.walk()
+        self.folders = self.listing.folders
+        self.offsets = layout.batches(self.folders.get("offsets", ()))
+        self.commits = layout.batches(self.folders.get("commits", ()))
+        self._read: dict[str, Any] = {}
+
+    @property
+    def root(self) -> str:
+        """Where it is."""
+        return self.files.root
+
+    @cached_property
+    def stores(self) -> tuple[StateStore, ...]:
+        """Its state stores."""
+        return layout.stores(self.folders)
+
+    @cached_property
+    def query_id(self) -> str:
+        """The query's id; CheckpointError when `metadata` is lost or damaged."""
+        if "metadata" not in self.folders[""]:
+            raise CheckpointError(f"The checkpoint {self.root} has lost its file metadata, which holds the query's id.")
+        return logs.query_id(logs.decode("metadata", self.files.read("metadata")))
+
+    @property
+    def next_batch(self) -> int:
+        """The batch that a restarted query runs first."""
+        newest = self.offsets[-1] if self.offsets else -1
+        return newest + 1 if self.commits and self.commits[-1] >= newest else max(newest, 0)
+
+    def planned(self, batch: int) -> Planned:
+        """Return what a batch was to read; raise CheckpointError when its file is not there, or damaged."""
+        return self._log(f"offsets/{batch}", logs.planned)
+
+    def committed(self, batch: int) -> Committed:
+        """Return what a batch left; raise CheckpointError when its file is not there, or damaged."""
+        return self._log(f"commits/{batch}", logs.committed)
+
+    def read_ahead(self, paths: Iterable[str]) -> None:
+        """Read log files together, where the store can; what is wrong with one is told when it is asked for."""
+        wanted = [path for path in paths if path not in self._read]
+        self._read.update(self.files.read_many(wanted))
+
+    def store_names(self, operator: int) -> tuple[str, ...]:
+        """Return the names of an operator's stores, in the order of their unique ids."""
+        for path in self._operator_metadata(operator):
+            return self._log(path, logs.operator_stores)
+        return tuple(sorted({one.name for one in self.stores if one.operator == operator}))
+
+    def partitions(self, batch: int) -> int | None:
+        """Return how many partitions the state has that a batch reads or writes, as far as the checkpoint says."""
+        found = self.planned(batch).conf.get("spark.sql.shuffle.partitions")
+        return int(found) if found and found.isdecimal() else None
+
+    def _operator_metadata(self, operator: int) -> list[str]:
+        base = f"state/{operator}/_metadata"
+        if "metadata" in self.folders.get(base, ()):
+            return [f"{base}/metadata"]
+        runs = layout.batches(self.folders.get(f"{base}/v2", ()))
+        return [f"{base}/v2/{runs[-1]}"] if runs else []
+
+    def _log(self, path: str, parse: Callable[[str, str], T]) -> T:
+        found = self._read.get(path)
+        if found is None:
+            try:
+                found = self.files.read(path)
+            except (OSError, CheckpointError) as error:
+                found = error
+        if isinstance(found, bytes):
+            try:
+                found = parse(path, logs.decode(path, found))
+            except CheckpointError as error:
+                found = error
+        self._read[path] = found
+        if isinstance(found, FileNotFoundError):
+            raise CheckpointError(f"{path} is missing.") from found
+        if isinstance(found, CheckpointError):
+            raise found
+        if isinstance(found, Exception):
+            raise CheckpointError(f"{path} cannot be read: {found}") from found
+        result: T = found
+        return result
