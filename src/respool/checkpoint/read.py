@@ -1,5 +1,6 @@
 """A checkpoint as it was when it was listed."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any, TypeVar
@@ -46,6 +47,12 @@ class Checkpoint:
         """The batch that a restarted query runs first."""
         newest = self.offsets[-1] if self.offsets else -1
         return newest + 1 if self.commits and self.commits[-1] >= newest else max(newest, 0)
+
+    def has(self, folder: str, batch: int) -> bool:
+        """Return whether `offsets` or `commits` has a file of a batch."""
+        batches = self.offsets if folder == "offsets" else self.commits
+        at = bisect_left(batches, batch)
+        return at < len(batches) and batches[at] == batch
 
     def planned(self, batch: int) -> Planned:
         """Return what a batch was to read; raise CheckpointError when its file is not there, or damaged."""

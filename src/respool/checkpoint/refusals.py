@@ -1,0 +1,117 @@
+"""Why a rewind must not be done as it is, and what else to know of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from respool.checkpoint import file_log
+from respool.checkpoint.file_log import Trim
+from respool.checkpoint.read import Checkpoint
+from respool.checkpoint.request import Kept, Request, World
+from respool.checkpoint.sink import Replay
+from respool.checkpoint.sources import Reading
+from respool.checkpoint.steps import Move
+
+_QUIET_SECONDS = 60  # how long a query must have written nothing to count as stopped: Spark's maintenance interval
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a rewind is refused, and what to do about it."""
+
+    why: str
+    way_out: str
+
+
+def refusals(
+    checkpoint: Checkpoint,
+    request: Request,
+    world: World,
+    readings: Sequence[Reading],
+    trims: Mapping[str, Trim],
+    moves: Sequence[Move],
+) -> list[Refusal]:
+    """Return why a rewind is refused; a flag of the request takes a reason away."""
+    found = []
+    if world.runs:
+        found.append(Refusal(f"The query runs: {world.runs}.", "Stop it first."))
+    elif not world.ours and not request.stopped:
+        age = _last_write(checkpoint, moves, world.now)
+        if age is not None and age < _QUIET_SECONDS:
+            found.append(
+                Refusal(
+                    f"The checkpoint was written to {max(age, 0):.0f} seconds ago: its query may run.",
+                    f"Stop the query's application and wait for {_QUIET_SECONDS} seconds, "
+                    "or say that it has ended with --stopped.",
+                )
+            )
+    if not request.allow_data_loss:
+        lost = [*_lost_records(readings, world.kept), *_lost_files(trims)]
+        found += [Refusal(one, "Go on without them with --allow-data-loss.") for one in lost]
+    replay = world.replay
+    if replay is not None and replay.blocked and not _mends(request, replay):
+        found.append(Refusal(replay.blocked, replay.remedy or "Write to another place."))
+    if "metadata" not in checkpoint.folders[""] and not request.new_query_id:
+        found.append(
+            Refusal(
+                "The file metadata, which holds the query's id, is lost: Spark will not start without it.",
+                "Put it back from a copy, or give the query a new id with --new-query-id.",
+            )
+        )
+    return found
+
+
+def _mends(request: Request, replay: Replay) -> bool:
+    return request.restore_sink and replay.restore is not None
+
+
+def _last_write(checkpoint: Checkpoint, moves: Sequence[Move], now: datetime) -> float | None:
+    """Return the seconds since the newest batch's files, and those that would move, were written."""
+    newest = [f"offsets/{one}" for one in checkpoint.offsets[-1:]] + [
+        f"commits/{one}" for one in checkpoint.commits[-1:]
+    ]
+    facts = checkpoint.files.facts([*newest, *(move.source for move in moves)])
+    times = [one.modified for one in facts.values() if one.modified is not None]
+    return now.timestamp() - max(times) if times else None
+
+
+def _lost_records(readings: Sequence[Reading], kept: Kept | None) -> list[str]:
+    found = []
+    for part in (part for one in readings if one.kind == "Kafka" and kept for part in one.parts):
+        assert kept is not None
+        topic, _, number = part.name.rpartition("-")
+        key = (topic, int(number))
+        if key not in kept.first:
+            found.append(f"Kafka has no partition {part.name}: was the topic deleted?")
+        elif kept.first[key] > part.start and part.end > part.start:
+            gone = min(kept.first[key], part.end) - part.start
+            found.append(
+                f"Kafka no longer has {gone:,} of the records of {part.name}: batches would read from offset "
+                f"{part.start}, its first is {kept.first[key]}."
+            )
+        elif kept.next[key] < part.end:
+            found.append(
+                f"{part.name} ends at offset {kept.next[key]}, though the query has read up to {part.end}: "
+                "was the topic made anew?"
+            )
+    return found
+
+
+def _lost_files(trims: Mapping[str, Trim]) -> list[str]:
+    gone = [path for trim in trims.values() for path in file_log.missing(trim.inputs)]
+    if not gone:
+        return []
+    more = f", and {len(gone) - 1} more" if gone[1:] else ""
+    return [f"Input files are gone: {gone[0]}{more}. Spark would leave them out without a word."]
+
+
+def notes(request: Request, world: World, damaged: Mapping[str, str], trims: Mapping[str, Trim]) -> list[str]:
+    """Return what a user should know of a rewind that is not refused."""
+    found = [f"{path} is damaged and moves aside; older files serve in its place." for path in sorted(damaged)]
+    if any(trim.kept_whole for trim in trims.values()):
+        found.append("The log of input files was compacted since: all files to be read again come in one batch.")
+    if request.same_range:
+        found.append("Batches after it are planned anew.")
+    if world.kept is None and not trims:
+        found.append("Whether the source still has these records was not checked: no Kafka broker was asked.")
+    return found

@@ -1,0 +1,256 @@
+"""Which batch a rewind goes to, and which it can go to."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+
+from respool.checkpoint import loading
+from respool.checkpoint.loading import Load
+from respool.checkpoint.model import Span, StateStore, spans
+from respool.checkpoint.read import Checkpoint
+from respool.checkpoint.sources import kafka_parts
+from respool.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class ToBatch:
+    """Rewind to this batch."""
+
+    batch: int
+
+
+@dataclass(frozen=True)
+class ToTime:
+    """Rewind to the first batch planned at this time or after it."""
+
+    time: datetime
+
+
+@dataclass(frozen=True)
+class ToOffsets:
+    """Rewind to the first batch that read at or beyond any of these offsets, by topic and partition."""
+
+    offsets: Mapping[tuple[str, int], int]
+
+
+@dataclass(frozen=True)
+class Last:
+    """Rewind so that the newest batches run again, this many."""
+
+    count: int
+
+
+Target = ToBatch | ToTime | ToOffsets | Last
+
+
+@dataclass(frozen=True)
+class Earliest:
+    """The earliest batch that can be rewound to; None when there is none, and why no earlier one."""
+
+    batch: int | None
+    why: str
+
+
+def resolve(checkpoint: Checkpoint, target: Target) -> int:
+    """Return the batch that a target means; raise CheckpointError when there is none."""
+    offsets = checkpoint.offsets
+    if not offsets:
+        raise CheckpointError(f"The checkpoint {checkpoint.root} has planned no batch yet: there is nothing to rewind.")
+    match target:
+        case ToBatch(batch):
+            return _kept(checkpoint, batch)
+        case Last(count):
+            if not 0 < count <= offsets[-1] + 1:
+                raise CheckpointError(f"--last {count}: expected 1 to {offsets[-1] + 1}, as many batches as there are.")
+            return offsets[-1] + 1 - count
+        case ToTime(time):
+            wanted = time.timestamp() * 1000
+            found = _first(offsets, lambda batch: checkpoint.planned(batch).timestamp_ms >= wanted)
+            if found is None:
+                newest = _time(checkpoint, offsets[-1])
+                raise CheckpointError(f"No batch was planned at or after {_text(time)}; the newest, at {newest}.")
+            return found
+        case ToOffsets(wanted_offsets):
+            return _by_offsets(checkpoint, wanted_offsets)
+
+
+def obstacle(checkpoint: Checkpoint, batch: int, same_range: bool) -> str | None:
+    """Return why Spark could not start at a batch that was rewound to; None if it could."""
+    return log_obstacle(checkpoint, batch, same_range) or _state_obstacle(checkpoint, batch)
+
+
+def log_obstacle(checkpoint: Checkpoint, batch: int, same_range: bool) -> str | None:
+    """Return what of the logs is missing or damaged for a start at a batch, None if nothing is."""
+    missing = _missing_log(checkpoint, batch, same_range)
+    if missing is not None:
+        return f"{missing} is not kept"
+    try:
+        for folder, number in _needed_logs(checkpoint, batch, same_range):
+            (checkpoint.planned if folder == "offsets" else checkpoint.committed)(number)
+    except CheckpointError as error:
+        return str(error).rstrip(".")
+    return None
+
+
+def loads(checkpoint: Checkpoint, version: int) -> tuple[list[Load], dict[str, str]]:
+    """Return what a version of the state is loaded from, store by store, and the snapshots that must not be used.
+
+    A snapshot that is damaged can be done without when an older one and all increments are there. Raise CheckpointError
+    when the version cannot be loaded.
+    """
+    if version == 0:
+        return [], {}
+    stores = expected_stores(checkpoint, version)
+    bad: dict[str, str] = {}
+    while True:
+        found = [loading.load_of(checkpoint, _without(store, bad), version) for store in stores]
+        worse = loading.unsound(checkpoint, found)
+        if not worse:
+            return found, bad
+        bad |= worse
+        for store in stores:
+            try:
+                loading.load_of(checkpoint, _without(store, bad), version)
+            except CheckpointError as error:
+                path = next(path for path in bad if path.startswith(f"{store.folder}/"))
+                raise CheckpointError(f"{path} is damaged ({bad[path].rstrip('.')}). {error}") from error
+
+
+def reachable(checkpoint: Checkpoint, same_range: bool = False) -> list[Span]:
+    """Return the batches that can be rewound to, by the names of the files alone."""
+    if not checkpoint.offsets:
+        return []
+    last = checkpoint.offsets[-1] + (0 if same_range else 1)
+    loadable = _loadable_everywhere(checkpoint)
+    kept = (range(max(one.first, checkpoint.offsets[0]), min(one.last, last) + 1) for one in loadable)
+    return spans([one for batches in kept for one in batches if _missing_log(checkpoint, one, same_range) is None])
+
+
+def earliest(checkpoint: Checkpoint, same_range: bool = False) -> Earliest:
+    """Return the earliest kept batch that can be rewound to, by the logs and the names of the state files."""
+    if not checkpoint.offsets:
+        return Earliest(None, "no batch was planned yet")
+    first, last = checkpoint.offsets[0], checkpoint.offsets[-1] + (0 if same_range else 1)
+    for span in _loadable_everywhere(checkpoint):
+        for batch in range(max(span.first, first), min(span.last, last) + 1):
+            if obstacle(checkpoint, batch, same_range) is None:
+                if batch == 0:
+                    return Earliest(0, "it is the first batch")
+                why = obstacle(checkpoint, batch - 1, same_range) or "no earlier batch is kept"
+                return Earliest(batch, f"batch {batch - 1} cannot: {why}")
+    return Earliest(None, obstacle(checkpoint, last, same_range) or "no batch can be loaded")
+
+
+def expected_stores(checkpoint: Checkpoint, version: int) -> list[StateStore]:
+    """Return the stores that a version of the state must have; one that is not there at all comes without files."""
+    there = {(one.operator, one.partition, one.name): one for one in checkpoint.stores}
+    operators = sorted({one.operator for one in checkpoint.stores} | operators_named(checkpoint))
+    found = []
+    for operator in operators:
+        own = [one.partition for one in checkpoint.stores if one.operator == operator]
+        count = checkpoint.partitions(version - 1) or max(own, default=-1) + 1
+        for partition in range(count):
+            for name in checkpoint.store_names(operator) or ("default",):
+                folder = f"state/{operator}/{partition}" + ("" if name == "default" else f"/{name}")
+                empty = StateStore(operator, partition, name, folder, ())
+                found.append(there.get((operator, partition, name), empty))
+    return found
+
+
+def operators_named(checkpoint: Checkpoint) -> set[int]:
+    """Return the stateful operators that have a folder, whether or not it holds a store."""
+    parts = (folder.split("/") for folder in checkpoint.folders if folder.startswith("state/"))
+    return {int(one[1]) for one in parts if one[1].isdecimal()}
+
+
+def _needed_logs(checkpoint: Checkpoint, batch: int, same_range: bool) -> list[tuple[str, int]]:
+    if batch == 0 and not same_range:
+        return []
+    wanted = [batch - 1, batch] if same_range else [batch - 2, batch - 1]
+    needed = [("offsets", one) for one in wanted if one >= 0]
+    # Without a commit before it, Spark runs the newest planned batch as it was; only unique ids need the commit.
+    if batch > 0 and (not same_range or _has_ids(checkpoint)):
+        needed.append(("commits", batch - 1))
+    return needed
+
+
+def _missing_log(checkpoint: Checkpoint, batch: int, same_range: bool) -> str | None:
+    missing = (one for one in _needed_logs(checkpoint, batch, same_range) if not checkpoint.has(*one))
+    return next((f"{folder}/{number}" for folder, number in missing), None)
+
+
+def _state_obstacle(checkpoint: Checkpoint, batch: int) -> str | None:
+    try:
+        loads(checkpoint, batch)
+    except CheckpointError as error:
+        return str(error).rstrip(".")
+    return None
+
+
+def _loadable_everywhere(checkpoint: Checkpoint) -> list[Span]:
+    """Return the versions that every store on disk can load, by the names of the files."""
+    common = [Span(0, checkpoint.offsets[-1] + 1)]
+    for store in checkpoint.stores:
+        own = loading.loadable(checkpoint, store)
+        common = [
+            Span(max(a.first, b.first), min(a.last, b.last))
+            for a in common
+            for b in own
+            if max(a.first, b.first) <= min(a.last, b.last)
+        ]
+    return common
+
+
+def _without(store: StateStore, bad: Mapping[str, str]) -> StateStore:
+    if not any(path.startswith(f"{store.folder}/") for path in bad):
+        return store
+    return replace(store, files=tuple(one for one in store.files if f"{store.folder}/{one.name}" not in bad))
+
+
+def _has_ids(checkpoint: Checkpoint) -> bool:
+    return any(one.uid for store in checkpoint.stores[:1] for one in store.files[-1:])
+
+
+def _kept(checkpoint: Checkpoint, batch: int) -> int:
+    newest = checkpoint.offsets[-1]
+    if batch < 0 or batch > newest + 1:
+        raise CheckpointError(f"There is no batch {batch}: the newest is {newest}. See: respool checkpoint show.")
+    return batch
+
+
+def _by_offsets(checkpoint: Checkpoint, wanted: Mapping[tuple[str, int], int]) -> int:
+    newest = checkpoint.planned(checkpoint.offsets[-1])
+    known = {part for source in newest.sources for part in kafka_parts(source.end)}
+    strange = sorted(set(wanted) - known)
+    if strange:
+        names = ", ".join(f"{topic}-{number}" for topic, number in sorted(known)) or "no Kafka topic"
+        raise CheckpointError(f"The query does not read {strange[0][0]}-{strange[0][1]}; it reads {names}.")
+
+    def read_any(batch: int) -> bool:
+        ends: dict[tuple[str, int], int] = {}
+        for source in checkpoint.planned(batch).sources:
+            ends |= kafka_parts(source.end)
+        return any(ends.get(part, 0) > offset for part, offset in wanted.items())
+
+    found = _first(checkpoint.offsets, read_any)
+    if found is None:
+        raise CheckpointError(
+            f"No batch has read as far as these offsets; batch {checkpoint.offsets[-1]} ends at "
+            f"{', '.join(f'{t}-{n}: {o}' for s in newest.sources for (t, n), o in kafka_parts(s.end).items())}."
+        )
+    return found
+
+
+def _first(batches: Sequence[int], holds: Callable[[int], bool]) -> int | None:
+    """Return the first batch for which a condition holds that, once true, stays true; few batches are read."""
+    at = bisect_left(batches, True, key=holds)
+    return batches[at] if at < len(batches) else None
+
+
+def _time(checkpoint: Checkpoint, batch: int) -> str:
+    return _text(datetime.fromtimestamp(checkpoint.planned(batch).timestamp_ms / 1000, timezone.utc))
+
+
+def _text(time: datetime) -> str:
+    return time.astimezone(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
