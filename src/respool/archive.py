@@ -179,6 +179,10 @@ class ArchiveSink:
         """Return a few words for `respool pipelines`."""
         return f"Delta table {self.table}"
 
+    def on_replay(self) -> str:
+        """Return what becomes of a batch that comes again, for the plan of a rewind."""
+        return "Records that the archive has already are left out."
+
     def prepare(self, kafka: Kafka, source_topic: str) -> None:
         """Nothing to make: the first write creates the table."""
 

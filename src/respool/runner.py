@@ -12,7 +12,8 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from respool import failures, pipeline, progress, records, topics
-from respool.checkpoint.claim import claim, holder
+from respool.checkpoint.claim import claim
+from respool.checkpoint.lease import holder
 from respool.errors import CheckpointError, QueryError
 from respool.kafka import Kafka
 from respool.local.session import session_of
@@ -140,7 +141,7 @@ class Runner:
             if not self._hold(one):
                 where = self._checkpoint(one)
                 raise CheckpointError(
-                    f"The pipeline {one.name} runs already on {where}, in process {holder(where)}. "
+                    f"The pipeline {one.name} runs already on {where}, in {holder(where)}. "
                     "Stop that one first, or name another folder with --checkpoint."
                 )
         for one in wanted:
@@ -211,6 +212,8 @@ class Runner:
         held = claim(self._checkpoint(one), one)
         if held is not None:
             self._claims.callback(held.close)
+            if held.warning:
+                self._on_note(held.warning)
         return held is not None
 
     def _start_companions(self, first: bool) -> None:
@@ -220,7 +223,7 @@ class Runner:
                 one.sink.prepare(self._kafka, one.topic)
                 self._start(one)
             elif first:
-                self._on_note(f"Rejected records of {one.topic} are kept by process {holder(self._checkpoint(one))}.")
+                self._on_note(f"Rejected records of {one.topic} are kept by {holder(self._checkpoint(one))}.")
 
     def _start(self, one: Pipeline) -> None:
         session = session_of(self._spark, one)

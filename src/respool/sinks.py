@@ -44,6 +44,10 @@ class Sink(Protocol):
         """Return a few words for `respool pipelines`."""
         ...
 
+    def on_replay(self) -> str:
+        """Return what becomes of a batch that comes again, for the plan of a rewind."""
+        ...
+
     def prepare(self, kafka: Kafka, source_topic: str) -> None:
         """Make what the sink needs before the first write."""
         ...
@@ -72,6 +76,12 @@ class KafkaSink:
     def describe(self) -> str:
         """Return a few words for `respool pipelines`."""
         return f"Kafka topic {self.topic}"
+
+    def on_replay(self) -> str:
+        """Return what becomes of a batch that comes again, for the plan of a rewind."""
+        return (
+            f"Results are sent to {self.topic} again, under the same keys; the header respool-batch tells their batch."
+        )
 
     def prepare(self, kafka: Kafka, source_topic: str) -> None:
         """Create the topic when it is missing."""
@@ -111,6 +121,12 @@ class RejectedSink:
         """Return a few words for `respool pipelines`."""
         return f"Kafka topic {self.topic}"
 
+    def on_replay(self) -> str:
+        """Return what becomes of a batch that comes again, for the plan of a rewind."""
+        return (
+            f"Rejected records are sent to {self.topic} again, with their topic, partition and offset in the headers."
+        )
+
     def prepare(self, kafka: Kafka, source_topic: str) -> None:
         """Create the topic when it is missing."""
         largest = topics.max_message_bytes(kafka, source_topic)
@@ -144,6 +160,10 @@ class ConsoleSink:
         """Return a few words for `respool pipelines`."""
         return "console"
 
+    def on_replay(self) -> str:
+        """Return what becomes of a batch that comes again, for the plan of a rewind."""
+        return "Results are printed again."
+
     def prepare(self, kafka: Kafka, source_topic: str) -> None:
         """Nothing to make."""
 
@@ -170,6 +190,10 @@ class FunctionSink:
     def describe(self) -> str:
         """Return a few words for `respool pipelines`."""
         return self.summary
+
+    def on_replay(self) -> str:
+        """Return what becomes of a batch that comes again, for the plan of a rewind."""
+        return "The function is called again, with the same batch ids."
 
     def prepare(self, kafka: Kafka, source_topic: str) -> None:
         """Nothing to make."""

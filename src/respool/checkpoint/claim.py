@@ -1,144 +1,135 @@
 """Whose a checkpoint is: the pipeline that it belongs to, and the process that runs on it now.
 
-respool keeps a folder `_respool` in a checkpoint, which Spark ignores:
-
-    run.json   the pipeline that ran last, what it reads and where it writes
-    lock       held by the process that runs; the system lets go of it when that process ends, however it ends
+`_respool/run.json` in a checkpoint names the pipeline that ran last, what it reads, where it writes, and what its sink
+does with a batch that comes again. For `lease.py` it is what says that respool runs the query.
 """
 
-import fcntl
 import json
-import os
-from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from respool import __version__
+from respool.checkpoint import history, layout, lease, logs
+from respool.checkpoint.files import OWN, Reader, Writer, local_path, open_writer
+from respool.checkpoint.lease import Lease
+from respool.checkpoint.local_files import LocalFiles
+from respool.checkpoint.sources import kafka_parts
 from respool.errors import CheckpointError
 from respool.pipeline import Pipeline
 
-FOLDER = "_respool"
+_RUN = f"{OWN}/run.json"
 
 
-class Claim:
-    """A checkpoint that is held until `close`."""
+@dataclass(frozen=True)
+class Run:
+    """The pipeline that ran last on a checkpoint.
 
-    def __init__(self, lock: IO[str] | None) -> None:
-        """Take the locked file, or None for a checkpoint that cannot be locked."""
-        self._lock = lock
+    Attributes:
+        pipeline: Its name.
+        topic: The topic that it reads.
+        sink: Where it writes.
+        on_replay: What its sink does with a batch that comes again.
+    """
 
-    def close(self) -> None:
-        """Let go of the checkpoint."""
-        if self._lock is not None:
-            self._lock.close()
+    pipeline: str
+    topic: str
+    sink: str
+    on_replay: str
 
 
-def claim(checkpoint: str, pipeline: Pipeline) -> Claim | None:
+def claim(checkpoint: str, pipeline: Pipeline) -> Lease | None:
     """Hold a checkpoint for a pipeline; None when another process holds it now.
 
-    Raises CheckpointError when the checkpoint belongs to another pipeline. Only a checkpoint on a local disk can be
-    held; one on an object store is left to the user's care.
+    Raises CheckpointError when the checkpoint belongs to another pipeline, or when a rewind of it was cut off.
     """
-    folder = local_path(checkpoint)
-    if folder is None:
-        return Claim(None)
     check(checkpoint, pipeline)
-    with ExitStack() as stack:
-        try:
-            (folder / FOLDER).mkdir(parents=True, exist_ok=True)
-            lock = stack.enter_context((folder / FOLDER / "lock").open("a+", encoding="utf-8"))
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            lock.truncate(0)
-            lock.write(str(os.getpid()))
-            lock.flush()
-            _record(folder, pipeline)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            raise CheckpointError(
-                f"The checkpoint {folder} cannot be written: {error.strerror}. "
-                "Make room or change its permissions, or name another folder with --checkpoint."
-            ) from error
-        stack.pop_all()
-        return Claim(lock)
-
-
-def holder(checkpoint: str) -> str:
-    """Return the id of the process that holds a checkpoint, for messages."""
-    folder = local_path(checkpoint)
-    lock = folder / FOLDER / "lock" if folder else None
-    return lock.read_text(encoding="utf-8") if lock and lock.is_file() else "unknown"
-
-
-def local_path(checkpoint: str) -> Path | None:
-    """Return the folder of a checkpoint on a local disk, or None for a URL of another filesystem."""
-    if checkpoint.startswith("file:"):
-        return Path("/" + checkpoint.removeprefix("file:").lstrip("/"))
-    return None if "://" in checkpoint else Path(checkpoint)
+    held = lease.hold(checkpoint)
+    if held is None or held.warning is not None:
+        return held
+    try:
+        _record(_files(checkpoint), pipeline)
+    except BaseException:
+        held.close()
+        raise
+    return held
 
 
 def check(checkpoint: str, pipeline: Pipeline) -> None:
-    """Raise CheckpointError when a checkpoint is of another pipeline; nothing is changed."""
+    """Raise CheckpointError when a pipeline must not run on a checkpoint; nothing is changed."""
     folder = local_path(checkpoint)
-    if folder is None:
-        return
-    if folder.exists() and not folder.is_dir():
-        raise CheckpointError(f"The checkpoint {folder} is a file; expected a folder. Name another with --checkpoint.")
-    way_out = "Run that pipeline, or name another folder with --checkpoint."
-    ran = _read_json(folder / FOLDER / "run.json")
-    if ran is not None:
-        found = (ran.get("pipeline"), ran.get("topic"))
-        if found != (pipeline.name, pipeline.topic):
+    if folder is not None and not folder.is_dir():
+        if folder.exists():
             raise CheckpointError(
-                f"The checkpoint {folder} belongs to the pipeline {found[0]}, which reads {found[1]}; "
-                f"expected {pipeline.name}, which reads {pipeline.topic}. {way_out}"
+                f"The checkpoint {folder} is a file; expected a folder. Name another with --checkpoint."
             )
         return
-    topics = _topics(folder)
+    try:
+        files = _files(checkpoint)
+        found = last_run(files)
+        cut_off = history.pending(files)
+        topics = _topics(files) if found is None else None
+    except CheckpointError:
+        if folder is not None:
+            raise
+        return  # Spark may well reach what this process cannot
+    if cut_off is not None:
+        raise CheckpointError(
+            f"A rewind of the checkpoint {checkpoint} was cut off. Finish it: respool checkpoint rewind {checkpoint} "
+            f"{cut_off.request}, or take it back: respool checkpoint undo {checkpoint}."
+        )
+    way_out = "Run that pipeline, or name another folder with --checkpoint."
+    if found is not None and (found.pipeline, found.topic) != (pipeline.name, pipeline.topic):
+        raise CheckpointError(
+            f"The checkpoint {checkpoint} belongs to the pipeline {found.pipeline}, which reads {found.topic}; "
+            f"expected {pipeline.name}, which reads {pipeline.topic}. {way_out}"
+        )
     if topics is not None and pipeline.topic not in topics:
         raise CheckpointError(
-            f"The checkpoint {folder} is of a query that reads {', '.join(sorted(topics)) or 'no Kafka topic'}; "
+            f"The checkpoint {checkpoint} is of a query that reads {', '.join(sorted(topics)) or 'no Kafka topic'}; "
             f"the pipeline {pipeline.name} reads {pipeline.topic}. {way_out}"
         )
 
 
-def _topics(folder: Path) -> set[str] | None:
+def last_run(files: Reader) -> Run | None:
+    """Return the pipeline that ran last on a checkpoint; None for a query that respool did not start."""
+    try:
+        found: Any = json.loads(files.read(_RUN))
+        return Run(*(str(found.get(name, "")) for name in ("pipeline", "topic", "sink", "on_replay")))
+    except FileNotFoundError:
+        return None
+    except (ValueError, AttributeError) as error:
+        raise CheckpointError(
+            f"{files.root}/{_RUN} cannot be read: {error}. Move it away, and run this again."
+        ) from error
+
+
+def _topics(files: Reader) -> set[str] | None:
     """Return the Kafka topics of a checkpoint that respool did not make, or None when it has run no batch."""
-    offsets = folder / "offsets"
-    batches = [int(one.name) for one in offsets.iterdir() if one.name.isdigit()] if offsets.is_dir() else []
+    batches = layout.batches(files.names("offsets"))
     if not batches:
         return None
-    topics: set[str] = set()
-    for line in (offsets / str(max(batches))).read_text(encoding="utf-8", errors="replace").splitlines()[2:]:
-        try:
-            source = json.loads(line)
-        except ValueError:
-            continue
-        topics |= set(source) if isinstance(source, dict) else set()
-    return topics
+    path = f"offsets/{batches[-1]}"
+    try:
+        newest = logs.planned(path, logs.decode(path, files.read(path)))
+    except CheckpointError:
+        return None  # Spark will tell what is wrong with it
+    return {topic for source in newest.sources for topic, _ in kafka_parts(source.end)}
 
 
-def _record(folder: Path, pipeline: Pipeline) -> None:
-    file = folder / FOLDER / "run.json"
+def _files(checkpoint: str) -> Writer:
+    folder = local_path(checkpoint)
+    return open_writer(checkpoint) if folder is None else LocalFiles(folder)
+
+
+def _record(files: Writer, pipeline: Pipeline) -> None:
     facts = {
         "respool": __version__,
         "pipeline": pipeline.name,
         "topic": pipeline.topic,
         "sink": pipeline.sink.describe(),
+        "on_replay": pipeline.sink.on_replay(),
         "output_mode": pipeline.output_mode,
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
-    new = file.with_suffix(".new")
-    new.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    new.replace(file)
-
-
-def _read_json(file: Path) -> dict[str, Any] | None:
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise CheckpointError(f"{file} cannot be read: {error}. Move it away, and run this again.") from error
-    return found if isinstance(found, dict) else None
+    files.replace(_RUN, (json.dumps(facts, indent=1) + "\n").encode())

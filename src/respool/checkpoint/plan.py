@@ -97,7 +97,7 @@ def plan_rewind(checkpoint: Checkpoint, request: Request, world: World) -> Rewin
         size=sum(move.size for move in aside),
         replay=world.replay,
         refusals=tuple(refusals(checkpoint, request, world, readings, trims, aside)),
-        notes=tuple(notes(request, world, damaged, trims)),
+        notes=tuple(notes(request, world, readings, damaged, trims)),
         journal=journal,
     )
 
@@ -146,17 +146,9 @@ def _readings(checkpoint: Checkpoint, batch: int) -> tuple[Reading, ...]:
     before = checkpoint.planned(batch - 1) if batch > 0 else None
     found = []
     for one in newest.sources:
-        start = before.end(one.source) if before else _beginning(checkpoint, one.source)
+        start = before.end(one.source) if before else target.beginning(checkpoint, one.source)
         found.append(sources.reading(one.source, start, one.end))
     return tuple(found)
-
-
-def _beginning(checkpoint: Checkpoint, source: str) -> Any:
-    path = f"sources/{source}/0"
-    if "0" not in checkpoint.folders.get(f"sources/{source}", ()):
-        return None
-    data = checkpoint.files.read(path)
-    return logs.initial_offsets(path, data) if data.startswith(b"\0") else None
 
 
 def _log_end(checkpoint: Checkpoint, batch: int, source: str, same_range: bool) -> int:

@@ -105,13 +105,22 @@ def _lost_files(trims: Mapping[str, Trim]) -> list[str]:
     return [f"Input files are gone: {gone[0]}{more}. Spark would leave them out without a word."]
 
 
-def notes(request: Request, world: World, damaged: Mapping[str, str], trims: Mapping[str, Trim]) -> list[str]:
+def notes(
+    request: Request,
+    world: World,
+    readings: Sequence[Reading],
+    damaged: Mapping[str, str],
+    trims: Mapping[str, Trim],
+) -> list[str]:
     """Return what a user should know of a rewind that is not refused."""
     found = [f"{path} is damaged and moves aside; older files serve in its place." for path in sorted(damaged)]
     if any(trim.kept_whole for trim in trims.values()):
         found.append("The log of input files was compacted since: all files to be read again come in one batch.")
     if request.same_range:
         found.append("Batches after it are planned anew.")
-    if world.kept is None and not trims:
-        found.append("Whether the source still has these records was not checked: no Kafka broker was asked.")
+    inputs = sum(len(trim.inputs) for trim in trims.values())
+    if inputs:
+        found.append(f"{inputs:,} input files are read again.")
+    if world.kept is None and any(one.kind == "Kafka" for one in readings):
+        found.append("No Kafka broker was asked whether it still has these records. Name it with --bootstrap-servers.")
     return found

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 SourceKind = Literal["Kafka", "files", "Delta", "rate", "other"]
+UNKNOWN = object()  # a position that is no longer kept
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ def reading(source: str, start: Any, end: Any) -> Reading:
     kind = kind_of(end if end is not None else start)
     parts: tuple[Part, ...] = ()
     records = None
+    if start is UNKNOWN:
+        return Reading(source, kind, "?", text_of(end), (), None)
     if kind == "Kafka":
         begin, stop = kafka_parts(start), kafka_parts(end)
         # A partition that is not named yet is read from its first record that is kept: mostly offset 0.

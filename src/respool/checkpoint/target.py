@@ -4,8 +4,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from typing import Any
 
-from respool.checkpoint import loading
+from respool.checkpoint import loading, logs
 from respool.checkpoint.loading import Load
 from respool.checkpoint.model import Span, StateStore, spans
 from respool.checkpoint.read import Checkpoint
@@ -121,7 +122,7 @@ def reachable(checkpoint: Checkpoint, same_range: bool = False) -> list[Span]:
     """Return the batches that can be rewound to, by the names of the files alone."""
     if not checkpoint.offsets:
         return []
-    last = checkpoint.offsets[-1] + (0 if same_range else 1)
+    last = checkpoint.offsets[-1]
     loadable = _loadable_everywhere(checkpoint)
     kept = (range(max(one.first, checkpoint.offsets[0]), min(one.last, last) + 1) for one in loadable)
     return spans([one for batches in kept for one in batches if _missing_log(checkpoint, one, same_range) is None])
@@ -156,6 +157,15 @@ def expected_stores(checkpoint: Checkpoint, version: int) -> list[StateStore]:
                 empty = StateStore(operator, partition, name, folder, ())
                 found.append(there.get((operator, partition, name), empty))
     return found
+
+
+def beginning(checkpoint: Checkpoint, source: str) -> Any:
+    """Return the position at which a Kafka source began; None for a source that does not tell."""
+    path = f"sources/{source}/0"
+    if "0" not in checkpoint.folders.get(f"sources/{source}", ()):
+        return None
+    data = checkpoint.files.read(path)
+    return logs.initial_offsets(path, data) if data.startswith(b"\0") else None
 
 
 def operators_named(checkpoint: Checkpoint) -> set[int]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from respool import __version__
-from respool.cli import archive, broker, demo, doctor, generate, jars, pipelines, run, topic
+from respool.cli import archive, broker, checkpoint, demo, doctor, generate, jars, pipelines, run, topic
 from respool.cli.render import say
 from respool.errors import RespoolError
 
@@ -46,6 +46,7 @@ app.command()(generate.generate)
 app.command()(pipelines.pipelines)
 app.command()(run.run)
 app.command()(demo.demo)
+app.add_typer(checkpoint.app, name="checkpoint")
 app.add_typer(archive.app, name="archive")
 app.command()(jars.jars)
 

@@ -1,0 +1,193 @@
+"""What `respool checkpoint show` tells of a checkpoint."""
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from respool.checkpoint import sources, target
+from respool.checkpoint.model import Planned, Span
+from respool.checkpoint.read import Checkpoint
+from respool.checkpoint.sources import Reading
+from respool.checkpoint.target import Earliest
+from respool.errors import CheckpointError
+
+# The settings that a restarted query takes from its checkpoint, and that matter to people, by a short name.
+_SETTINGS = {
+    "state store": "spark.sql.streaming.stateStore.providerClass",
+    "shuffle partitions": "spark.sql.shuffle.partitions",
+    "state compression": "spark.sql.streaming.stateStore.compression.codec",
+    "RocksDB format": "spark.sql.streaming.stateStore.rocksdb.formatVersion",
+    "state encoding": "spark.sql.streaming.stateStore.encodingFormat",
+    "aggregation state format": "spark.sql.streaming.aggregation.stateFormatVersion",
+    "join state format": "spark.sql.streaming.join.stateFormatVersion",
+    "watermark policy": "spark.sql.streaming.multipleWatermarkPolicy",
+}
+
+
+@dataclass(frozen=True)
+class BatchFacts:
+    """One batch.
+
+    Attributes:
+        batch: Its id.
+        planned_ms: When it was planned; None when its file is damaged.
+        watermark_ms: The watermark at which it ran, 0 for none.
+        readings: What it read, by source.
+        committed: Whether it is finished.
+        problem: What is wrong with its files.
+    """
+
+    batch: int
+    planned_ms: int | None
+    watermark_ms: int | None
+    readings: tuple[Reading, ...]
+    committed: bool
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class OperatorFacts:
+    """One stateful operator.
+
+    Attributes:
+        operator: Its number.
+        stores: The names of its stores.
+        partitions: How many partitions it has.
+        versions: The oldest and the newest version of its files; None when it has none.
+        unique_ids: Whether it is of state format 2.
+        kinds: How many files of each kind there are, SSTs among them.
+        size: Their size in bytes.
+    """
+
+    operator: int
+    stores: tuple[str, ...]
+    partitions: int
+    versions: Span | None
+    unique_ids: bool
+    kinds: Mapping[str, int]
+    size: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A checkpoint.
+
+    Attributes:
+        root: Where it is.
+        query_id: The query's id; None when it is lost.
+        settings: Spark's settings that are fixed in it.
+        kept: How many batches are kept in `offsets`.
+        oldest: The oldest of them.
+        newest: The newest of them; -1 when there is none.
+        next_batch: The batch that a restarted query runs first.
+        batches: The newest batches, the oldest of them first.
+        operators: The stateful operators.
+        reachable: The batches that can be rewound to.
+        earliest: The earliest of them, and why no earlier one.
+        earliest_same_range: The same for a batch that is to run on the very records that it had.
+    """
+
+    root: str
+    query_id: str | None
+    settings: Mapping[str, str]
+    kept: int
+    oldest: int
+    newest: int
+    next_batch: int
+    batches: tuple[BatchFacts, ...]
+    operators: tuple[OperatorFacts, ...]
+    reachable: tuple[Span, ...]
+    earliest: Earliest
+    earliest_same_range: Earliest
+
+
+def summarize(checkpoint: Checkpoint, newest: int | None = 100) -> Summary:
+    """Return what a checkpoint holds; of its batches only so many of the newest are read, None for all."""
+    _require_checkpoint(checkpoint)
+    shown = checkpoint.offsets if newest is None else checkpoint.offsets[-newest:]
+    before = [one - 1 for one in shown[:1] if checkpoint.has("offsets", one - 1)]
+    checkpoint.read_ahead([f"offsets/{one}" for one in (*before, *shown)])
+    query_id = None
+    with suppress(CheckpointError):
+        query_id = checkpoint.query_id
+    return Summary(
+        root=checkpoint.root,
+        query_id=query_id,
+        settings=_settings(checkpoint),
+        kept=len(checkpoint.offsets),
+        oldest=checkpoint.offsets[0] if checkpoint.offsets else -1,
+        newest=checkpoint.offsets[-1] if checkpoint.offsets else -1,
+        next_batch=checkpoint.next_batch,
+        batches=tuple(_batch(checkpoint, one) for one in shown),
+        operators=tuple(_operators(checkpoint)),
+        reachable=tuple(target.reachable(checkpoint)),
+        earliest=target.earliest(checkpoint),
+        earliest_same_range=target.earliest(checkpoint, same_range=True),
+    )
+
+
+def _require_checkpoint(checkpoint: Checkpoint) -> None:
+    known = {"offsets", "commits", "state", "sources"} & {folder.split("/")[0] for folder in checkpoint.folders}
+    if not known and "metadata" not in checkpoint.folders[""]:
+        inside = sorted({folder.split("/")[0] for folder in checkpoint.folders if folder} | set(checkpoint.folders[""]))
+        found = f"it holds {', '.join(inside[:5])}" + (" …" if inside[5:] else "") if inside else "it is empty"
+        raise CheckpointError(
+            f"{checkpoint.root} is not a checkpoint of a streaming query: {found}; "
+            "expected the file metadata and the folders offsets and commits."
+        )
+
+
+def _settings(checkpoint: Checkpoint) -> dict[str, str]:
+    try:
+        conf = checkpoint.planned(checkpoint.offsets[-1]).conf if checkpoint.offsets else {}
+    except CheckpointError:
+        return {}
+    return {name: conf[key].rpartition(".")[2] for name, key in _SETTINGS.items() if key in conf}
+
+
+def _batch(checkpoint: Checkpoint, batch: int) -> BatchFacts:
+    committed = checkpoint.has("commits", batch)
+    try:
+        found = checkpoint.planned(batch)
+    except CheckpointError as error:
+        return BatchFacts(batch, None, None, (), committed, str(error))
+    readings = tuple(
+        sources.reading(one.source, start, one.end)
+        for one, start in zip(found.sources, _starts(checkpoint, batch, found), strict=True)
+    )
+    return BatchFacts(batch, found.timestamp_ms, found.watermark_ms, readings, committed, None)
+
+
+def _starts(checkpoint: Checkpoint, batch: int, found: Planned) -> list[object]:
+    """Return where each source of a batch began: where the batch before ended."""
+    if batch == 0:
+        return [target.beginning(checkpoint, one.source) for one in found.sources]
+    try:
+        before = checkpoint.planned(batch - 1)
+    except CheckpointError:
+        return [sources.UNKNOWN for _ in found.sources]
+    return [before.end(one.source) for one in found.sources]
+
+
+def _operators(checkpoint: Checkpoint) -> list[OperatorFacts]:
+    found = []
+    for number in sorted({one.operator for one in checkpoint.stores}):
+        stores = [one for one in checkpoint.stores if one.operator == number]
+        files = [(f"{store.folder}/{one.name}", one) for store in stores for one in store.files]
+        tables = [f"{store.folder}/SSTs/{name}" for store in stores for name in store.tables if name.endswith(".sst")]
+        kinds = Counter(one.kind for _, one in files) + Counter({"sst": len(tables)})
+        facts = checkpoint.files.facts([*(path for path, _ in files), *tables])
+        versions = [one.version for _, one in files]
+        found.append(
+            OperatorFacts(
+                operator=number,
+                stores=tuple(dict.fromkeys(one.name for one in stores)),
+                partitions=len({one.partition for one in stores}),
+                versions=Span(min(versions), max(versions)) if versions else None,
+                unique_ids=any(one.uid for _, one in files),
+                kinds=dict(kinds),
+                size=sum(one.size for one in facts.values()),
+            )
+        )
+    return found

@@ -1,0 +1,434 @@
+"""`respool checkpoint`: look into a checkpoint, rewind it, and take that back. No JVM is started."""
+
+import json as json_format
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Annotated, Any
+from zoneinfo import ZoneInfo
+
+import typer
+
+from respool.cli.options import BootstrapServers, Home, Json, Yes, connect, load
+from respool.cli.render import out, out_json, say, size, table
+from respool.errors import BrokerError, CheckpointError, TopicError, did_you_mean
+from respool.settings import Settings
+
+if TYPE_CHECKING:
+    from respool.checkpoint.plan import RewindPlan
+    from respool.checkpoint.read import Checkpoint
+    from respool.checkpoint.request import Kept, Request, World
+    from respool.checkpoint.steps import Journal
+    from respool.checkpoint.target import Target
+
+app = typer.Typer(
+    help="Look into a query's checkpoint, rewind it to an earlier batch, and take that back.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Where = Annotated[str, typer.Argument(metavar="PATH", help="A pipeline's name, a folder, or a URL such as s3://…")]
+Reason = Annotated[str | None, typer.Option(help="Why, for the history.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, and stop.")]
+_BROKEN = 3  # the exit code of `verify` when something is broken, as that of `audit`
+
+
+@app.command()
+def show(
+    path: Where,
+    batches: Annotated[str, typer.Option(metavar="N|all", help="How many of the newest batches to list.")] = "100",
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Show what a checkpoint holds: batches, offsets, watermark, state, and how far it can be rewound."""
+    from respool.checkpoint import history, lease
+    from respool.checkpoint.claim import last_run
+    from respool.checkpoint.files import open_reader
+    from respool.checkpoint.read import Checkpoint
+    from respool.checkpoint.summary import summarize
+    from respool.cli import checkpoint_text as text
+
+    where = _locate(path, load(home=home))
+    count = _count(batches)
+    files = open_reader(where)
+    found = summarize(Checkpoint(files), count)
+    run, running, past = last_run(files), lease.holder(where), history.past(files)
+    if json:
+        out_json(text.summary_json(found, run, running, past))
+        return
+    out(text.line("Checkpoint", found.root))
+    out(text.line("Query", found.query_id or "lost: the file metadata is missing or damaged"))
+    if run:
+        out(text.line("Pipeline", f"{run.pipeline}: {run.topic} → {run.sink}"))
+    out(text.line("Runs", f"now, in {running}" if running else "no run of respool's own is known"))
+    if found.settings:
+        out(text.line("Spark", ", ".join(f"{name} {value}" for name, value in found.settings.items())))
+    out(text.line("Batches", _batches_text(found.kept, found.oldest, found.newest, found.next_batch)))
+    out(text.line("Rewind", text.rewind_line(found)))
+    cut_off = history.pending(files)
+    if cut_off is not None:
+        out(text.line("Unfinished", _cut_off(cut_off, path)))
+    for picture in text.timeline(found):
+        out(f"  {picture}")
+    out("")
+    table(text.batch_rows(found), ("batch", "planned", "watermark", "read", "records", "finished"), "No batch yet.")
+    if found.kept > len(found.batches):
+        out(f"{found.kept - len(found.batches):,} older batches are kept too; --batches all lists them.")
+    out("")
+    columns = ("operator", "stores", "partitions", "versions", "files", "size", "format")
+    table(text.operator_rows(found), columns, "No state.")
+    if past:
+        out("")
+        out(f"{len(past)} changes by respool; see: respool checkpoint history {path}")
+
+
+@app.command()
+def rewind(
+    path: Where,
+    to_batch: Annotated[int | None, typer.Option(min=0, metavar="N", help="The batch to run next.")] = None,
+    to_time: Annotated[
+        str | None, typer.Option(metavar="TIME", help="The first batch planned at this time or after it, ISO 8601.")
+    ] = None,
+    to_offsets: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help='The first batch that read at or beyond any: {"visits":{"0":120,"1":95}}.'),
+    ] = None,
+    last: Annotated[int | None, typer.Option(min=1, metavar="K", help="So that the last K batches run again.")] = None,
+    same_range: Annotated[
+        bool, typer.Option("--same-range", help="Run that batch on the very records that it had.")
+    ] = False,
+    sink: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND[:PLACE]",
+            help="Where the query writes, if respool did not run it: delta:PATH, files:PATH, kafka:TOPIC, …",
+        ),
+    ] = None,
+    restore_sink: Annotated[
+        bool, typer.Option("--restore-sink", help="Bring a Delta or file sink back to where it was, too.")
+    ] = False,
+    new_query_id: Annotated[bool, typer.Option("--new-query-id", help="Give the query a new id.")] = False,
+    allow_data_loss: Annotated[
+        bool, typer.Option("--allow-data-loss", help="Go on though the source has lost records.")
+    ] = False,
+    stopped: Annotated[
+        bool, typer.Option("--stopped", help="The query has ended, though it wrote a moment ago.")
+    ] = False,
+    timezone: Annotated[str, typer.Option(metavar="ZONE", help="The zone of a TIME without an offset.")] = "UTC",
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    home: Home = None,
+    bootstrap_servers: BootstrapServers = None,
+    json: Json = False,
+) -> None:
+    """Make an earlier batch the next to run. Files are moved aside, not deleted: `undo` brings them back."""
+    from respool.checkpoint import history
+    from respool.checkpoint.files import open_writer
+    from respool.checkpoint.plan import plan_rewind
+    from respool.checkpoint.read import Checkpoint
+    from respool.checkpoint.request import Request
+    from respool.cli import checkpoint_text as text
+
+    if json and not (yes or dry_run):
+        raise typer.BadParameter("--json cannot ask: add --yes or --dry-run")
+    goal, words = _target(to_batch, to_time, to_offsets, last, timezone)
+    flags = (("--same-range", same_range), ("--restore-sink", restore_sink), ("--new-query-id", new_query_id))
+    words = " ".join([words, *(flag for flag, given in flags if given)])
+    request = Request(goal, same_range, restore_sink, new_query_id, allow_data_loss, stopped, reason, words)
+    settings = load(home=home, bootstrap_servers=bootstrap_servers)
+    where = _locate(path, settings)
+    files = open_writer(where)
+    cut_off = history.pending(files)
+    if cut_off is not None:
+        if cut_off.operation != "rewind" or cut_off.request != words:
+            raise CheckpointError(_cut_off(cut_off, path))
+        _finish(cut_off, where, path, dry_run, json)
+        return
+    checkpoint = Checkpoint(files)
+    found = plan_rewind(checkpoint, request, _world(checkpoint, where, settings, sink, request))
+    if not json:
+        out(f"Rewind of {where}")
+        for line in text.plan_lines(found):
+            out(line)
+    if found.refusals:
+        if json:
+            out_json(text.plan_json(found, done=False))
+        raise CheckpointError(f"Refused, for {_reasons(found)}. Nothing was changed.")
+    if not dry_run:
+        if not yes:
+            typer.confirm("Rewind?", abort=True)
+        _carry_out(found.journal, where, path, new=True)
+    if json:
+        out_json(text.plan_json(found, done=not dry_run))
+    elif not dry_run:
+        out(f"Batch {found.batch:,} is the next to run. Take this back with: respool checkpoint undo {path}")
+
+
+@app.command()
+def undo(
+    path: Where, reason: Reason = None, dry_run: DryRun = False, yes: Yes = False, home: Home = None, json: Json = False
+) -> None:
+    """Take the last rewind back, as long as the query has not run since."""
+    from respool.checkpoint import history
+    from respool.checkpoint.files import open_writer
+    from respool.checkpoint.read import Checkpoint
+    from respool.checkpoint.undo import plan_undo
+    from respool.cli import checkpoint_text as text
+
+    if json and not (yes or dry_run):
+        raise typer.BadParameter("--json cannot ask: add --yes or --dry-run")
+    where = _locate(path, load(home=home))
+    files = open_writer(where)
+    journal = plan_undo(Checkpoint(files), datetime.now(timezone.utc), reason)
+    if not json:
+        moved = f"{len(journal.moves):,} files, {size(sum(one.size for one in journal.moves))}"
+        out(f"Undo of the rewind {journal.of}: {moved} come back; batch {journal.batch:,} is the next to run then.")
+    if not dry_run:
+        if not yes:
+            typer.confirm("Undo?", abort=True)
+        cut_off = history.pending(files)
+        _carry_out(journal, where, path, new=cut_off is None, in_place_of=cut_off)
+    if json:
+        out_json({**text.journal_json(journal), "done": not dry_run})
+    elif not dry_run:
+        out(f"Batch {journal.batch:,} is the next to run, as before the rewind.")
+
+
+@app.command(name="history")
+def history_(path: Where, home: Home = None, json: Json = False) -> None:
+    """List what respool did to a checkpoint: when, why, and what it moved."""
+    from respool.checkpoint import history
+    from respool.checkpoint.files import open_reader
+    from respool.cli import checkpoint_text as text
+
+    files = open_reader(_locate(path, load(home=home)))
+    past, cut_off = history.past(files), history.pending(files)
+    if json:
+        out_json([text.journal_json(one) for one in past])
+        return
+    columns = ("time", "what", "batch", "asked", "reason", "moved", "state", "id")
+    table([text.history_row(one) for one in past], columns, "respool has changed nothing here.")
+    if cut_off is not None:
+        out(_cut_off(cut_off, path))
+
+
+@app.command()
+def purge(
+    path: Where,
+    older_than: Annotated[str, typer.Option(metavar="AGE", help="How old a rewind must be, as 7d or 12h.")] = "7d",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Delete for good what old rewinds moved aside; they cannot be taken back from then on."""
+    from respool.checkpoint import apply, history
+    from respool.checkpoint.files import open_writer
+    from respool.cli import checkpoint_text as text
+    from respool.span import parse_duration
+
+    if json and not (yes or dry_run):
+        raise typer.BadParameter("--json cannot ask: add --yes or --dry-run")
+    where = _locate(path, load(home=home))
+    files = open_writer(where)
+    now = datetime.now(timezone.utc)
+    age: timedelta = parse_duration(older_than)
+    past = history.past(files)
+    old = [one for one in past if one.operation == "rewind" and not (one.purged or one.undone)]
+    old = [one for one in old if now - one.started >= age]
+    if not json:
+        table([text.history_row(one) for one in old], ("time", "what", "batch", "moved", "id"), "Nothing is that old.")
+    if old and not dry_run:
+        if not yes:
+            typer.confirm("Delete these files for good?", abort=True)
+        with _held(where, path):
+            for one in old:
+                apply.purge(one, files, now)
+    if json:
+        out_json({"purged": [text.journal_json(one) for one in old], "done": not dry_run})
+
+
+def _locate(path: str, settings: Settings) -> str:
+    """Return the folder or URL of a checkpoint that a user names."""
+    from respool.checkpoint.files import local_path
+
+    local = local_path(path)
+    if local is None:
+        return path
+    own = settings.checkpoints / path
+    if "/" not in path and own.is_dir():
+        return str(own)
+    if local.exists():
+        return str(local)
+    names = sorted(one.name for one in settings.checkpoints.iterdir()) if settings.checkpoints.is_dir() else []
+    known = (
+        f"Pipelines that have run in {settings.home}: {', '.join(names)}."
+        if names
+        else f"No pipeline has run in {settings.home}."
+    )
+    raise CheckpointError(
+        f"There is no checkpoint {path}. {known}{did_you_mean(path, names)} Or name a folder or a URL."
+    )
+
+
+def _count(text: str) -> int | None:
+    if text == "all":
+        return None
+    if not text.isdecimal() or int(text) == 0:
+        raise typer.BadParameter(f"--batches {text}: expected a number above 0, or all")
+    return int(text)
+
+
+def _batches_text(kept: int, oldest: int, newest: int, next_batch: int) -> str:
+    if kept == 0:
+        return "none yet"
+    again = f"{next_batch:,} is next" if next_batch > newest else f"{next_batch:,} is not finished, and runs again"
+    return f"{kept:,} kept, {oldest:,} to {newest:,}; {again}"
+
+
+def _target(
+    to_batch: int | None, to_time: str | None, to_offsets: str | None, last: int | None, zone: str
+) -> "tuple[Target, str]":
+    """Return where a rewind goes, and the words that say so."""
+    from respool.checkpoint.target import Last, ToBatch, ToOffsets, ToTime
+    from respool.settings import check_timezone
+    from respool.span import parse_time
+
+    given = [one for one in (to_batch, to_time, to_offsets, last) if one is not None]
+    if len(given) != 1:
+        raise typer.BadParameter("name one of --to-batch, --to-time, --to-offsets and --last")
+    if to_batch is not None:
+        return ToBatch(to_batch), f"--to-batch {to_batch}"
+    if last is not None:
+        return Last(last), f"--last {last}"
+    if to_time is not None:
+        check_timezone(zone)
+        moment = parse_time(to_time, ZoneInfo(zone))
+        return ToTime(moment), f"--to-time {moment.astimezone(timezone.utc).isoformat()}"
+    assert to_offsets is not None
+    return ToOffsets(_offsets(to_offsets)), f"--to-offsets '{to_offsets}'"
+
+
+def _offsets(text: str) -> dict[tuple[str, int], int]:
+    try:
+        found = json_format.loads(text)
+        offsets = {(str(t), int(n)): int(o) for t, parts in found.items() for n, o in parts.items()}
+    except (ValueError, AttributeError, TypeError):
+        offsets = {}
+    if not offsets or any(number < 0 or offset < 0 for (_, number), offset in offsets.items()):
+        raise typer.BadParameter(f'--to-offsets {text}: expected JSON such as {{"visits":{{"0":120,"1":95}}}}')
+    return offsets
+
+
+def _world(checkpoint: "Checkpoint", where: str, settings: Settings, sink: str | None, request: "Request") -> "World":
+    from respool.checkpoint import lease, target
+    from respool.checkpoint.claim import last_run
+    from respool.checkpoint.plan import query_ids
+    from respool.checkpoint.request import World
+    from respool.checkpoint.sink import Replay, parse_sink, replay_of
+
+    run = last_run(checkpoint.files)
+    if sink is not None:
+        batch = target.resolve(checkpoint, request.target)
+        ids = query_ids(checkpoint)
+        replay: Replay | None = replay_of(parse_sink(sink), ids, batch, new_query_id=request.new_query_id)
+    else:
+        replay = Replay(run.sink, run.on_replay) if run else None
+    asked = run is not None or settings.bootstrap_servers is not None or "bootstrap.servers" in settings.kafka
+    return World(
+        now=datetime.now(timezone.utc),
+        kept=_kept(checkpoint, settings) if asked else None,
+        replay=replay,
+        runs=lease.holder(where),
+        ours=run is not None,
+    )
+
+
+def _kept(checkpoint: "Checkpoint", settings: Settings) -> "Kept | None":
+    """Return what Kafka still has of the topics that a query reads; None when it cannot be asked."""
+    from respool import topics
+    from respool.checkpoint import plan
+    from respool.checkpoint.request import Kept
+
+    names = plan.topics(checkpoint)
+    if not names:
+        return None
+    try:
+        kafka = connect(settings)
+    except BrokerError:
+        if settings.bootstrap_servers is not None:
+            raise
+        return None
+    first: dict[tuple[str, int], int] = {}
+    upto: dict[tuple[str, int], int] = {}
+    for name in names:
+        try:
+            first |= {(name, number): offset for number, offset in topics.start_offsets(kafka, name).items()}
+            upto |= {(name, number): offset for number, offset in topics.end_offsets(kafka, name).items()}
+        except TopicError:
+            continue  # the plan names a topic that is gone
+    return Kept(first, upto)
+
+
+def _reasons(found: "RewindPlan") -> str:
+    return "the reason above" if len(found.refusals) == 1 else "the reasons above"
+
+
+def _cut_off(journal: "Journal", path: str) -> str:
+    if journal.operation == "undo":
+        return f"An undo was cut off. Finish it with: respool checkpoint undo {path}"
+    return (
+        f"A rewind to batch {journal.batch:,} was cut off; the query cannot start until it is finished or taken back. "
+        f"Finish it with: respool checkpoint rewind {path} {journal.request}, "
+        f"or take it back with: respool checkpoint undo {path}"
+    )
+
+
+def _finish(journal: "Journal", where: str, path: str, dry_run: bool, json: bool) -> None:
+    from respool.cli import checkpoint_text as text
+
+    say(f"A rewind to batch {journal.batch:,} was cut off" + ("." if dry_run else "; it is finished now."))
+    if not dry_run:
+        _carry_out(journal, where, path, new=False, in_place_of=journal)
+    if json:
+        out_json({**text.journal_json(journal), "done": not dry_run})
+    elif not dry_run:
+        out(f"Batch {journal.batch:,} is the next to run. Take this back with: respool checkpoint undo {path}")
+
+
+def _carry_out(journal: "Journal", where: str, path: str, new: bool, in_place_of: "Journal | None" = None) -> None:
+    from respool.checkpoint import apply
+    from respool.checkpoint.files import open_writer
+
+    with _held(where, path):
+        files = open_writer(where)
+        told = _telling(len(journal.steps))
+        if new:
+            apply.apply(journal, files, told)
+        elif in_place_of is not None and in_place_of.id != journal.id:
+            apply.take_back(journal, files, told)
+        else:
+            apply.finish(journal, files, told)
+
+
+def _held(where: str, path: str) -> Any:
+    from respool.checkpoint import lease
+
+    held = lease.hold(where)
+    if held is None:
+        raise CheckpointError(f"{path} is in use by {lease.holder(where)}. Stop that first. Nothing was changed.")
+    return held
+
+
+def _telling(total: int) -> Callable[[int], None]:
+    """Return what tells of the steps done, every other second."""
+    last = time.monotonic()
+
+    def tell(done: int) -> None:
+        nonlocal last
+        if time.monotonic() - last > 2:
+            last = time.monotonic()
+            say(f"{done:,} of {total:,} steps done …")
+
+    return tell
