@@ -1,0 +1,143 @@
+"""Put a Delta table back to the version before a batch, and take that back.
+
+A RESTORE by Spark leaves noted which batches a table has, so that they would still be skipped. Here one commit does
+both: it brings back the older version's files, and notes the batch before as the newest. The query keeps its id.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from respool.checkpoint.delta_log import MARK, Commit, Log, one_line, open_table
+from respool.checkpoint.sink import RestoreTable
+from respool.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+
+@dataclass(frozen=True)
+class _Change:
+    """One commit: the version whose rows the table gets, and the batch that is noted; each None for none."""
+
+    to_version: int | None
+    app_id: str
+    batch: int | None
+    mark: str
+
+
+def run(step: RestoreTable) -> None:
+    """Restore a table; done before, by a run that was cut off, it is done."""
+    table, log = open_table(step.table), Log(step.table)
+    now = table.version()
+    if now > step.from_version and _marked(log.commit(step.from_version + 1), _mark(step)):
+        return
+    if now != step.from_version:
+        raise CheckpointError(
+            f"The Delta table {step.table} was at version {step.from_version} when the rewind was planned, and is now "
+            f"at {_at(log, now)}: somebody writes to it. Stop them, and plan again. The table was not changed."
+        )
+    batch = step.to_batch if step.from_batch is not None else None
+    _commit(table, _Change(step.to_version, step.app_id, batch, _mark(step)), step.table)
+
+
+def undo(step: RestoreTable) -> None:
+    """Take a restore back; done before, or never begun, there is nothing to do."""
+    table, log = open_table(step.table), Log(step.table)
+    now = table.version()
+    if now <= step.from_version or not _marked(log.commit(step.from_version + 1), _mark(step)):
+        return
+    for version in range(step.from_version + 2, now + 1):
+        commit = log.commit(version)
+        if _marked(commit, _undo_mark(step)):
+            return
+        if commit is None or not commit.harmless:
+            raise CheckpointError(
+                f"The Delta table {step.table} has changed since it was restored: {_at(log, version)}. Taking the "
+                "restore back would undo that too. Rewind again instead. The table was not changed."
+            )
+    _commit(table, _Change(step.from_version, step.app_id, step.from_batch, _undo_mark(step)), step.table)
+
+
+def rehearse(table: "DeltaTable", step: RestoreTable) -> str | None:
+    """Return why delta-rs cannot do a step, or None: tried on a table of the same kind with one file, in a folder."""
+    protocol, facts = table.protocol(), table.metadata()
+    names = {"readerFeatures": protocol.reader_features, "writerFeatures": protocol.writer_features}
+    versions = {"minReaderVersion": protocol.min_reader_version, "minWriterVersion": protocol.min_writer_version}
+    columns = facts.partition_columns
+    schema = {
+        "schemaString": table.schema().to_json(),
+        "partitionColumns": columns,
+        "format": {"provider": "parquet", "options": {}},
+    }
+    add = {"path": "x", "partitionValues": dict.fromkeys(columns), "size": 1, "modificationTime": 0, "dataChange": True}
+    commits: list[list[dict[str, object]]] = [
+        [
+            {"protocol": versions | {name: value for name, value in names.items() if value is not None}},
+            {"metaData": {"id": facts.id, "configuration": facts.configuration, **schema}},
+        ],
+        [{"add": add}],
+    ]
+    with TemporaryDirectory() as folder:
+        log = Path(folder, "_delta_log")
+        log.mkdir()
+        for version, actions in enumerate(commits):
+            (log / f"{version:020}.json").write_text("".join(json.dumps(one) + "\n" for one in actions))
+        to = {None: None, step.from_version: 1}.get(step.to_version, 0)
+        try:
+            _commit(open_table(folder), _Change(to, step.app_id, step.to_batch, MARK), step.table)
+        except CheckpointError as error:
+            return one_line(error.__cause__ or error)
+    return None
+
+
+def _commit(table: "DeltaTable", change: _Change, name: str) -> None:
+    from deltalake import CommitProperties, Transaction
+
+    now_ms = int(time.time() * 1000)
+    noted = [] if change.batch is None else [Transaction(change.app_id, change.batch, now_ms)]
+    # Another writer's commit in between must fail this one, not be merged with it.
+    properties = CommitProperties(
+        custom_metadata={MARK: change.mark}, max_commit_retries=0, app_transactions=noted or None
+    )
+    with _telling(name):
+        if change.to_version is None:
+            table.delete(commit_properties=properties)
+        elif change.to_version == table.version():
+            columns = table.metadata().partition_columns
+            table.create_write_transaction([], "append", table.schema(), columns, commit_properties=properties)
+        else:
+            table.restore(change.to_version, commit_properties=properties)
+
+
+@contextmanager
+def _telling(name: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # as many as delta-rs has
+        raise CheckpointError(
+            f"The Delta table {name} could not be restored: {one_line(error)}. It was not changed. Find out why, and "
+            "run the same command again, or take the rewind back with `respool checkpoint undo`."
+        ) from error
+
+
+def _mark(step: RestoreTable) -> str:
+    to = "no rows" if step.to_version is None else f"version {step.to_version}"
+    return f"rewind: from version {step.from_version} to {to}, batch {step.to_batch + 1} is next"
+
+
+def _undo_mark(step: RestoreTable) -> str:
+    return f"undo of the {_mark(step)}"
+
+
+def _marked(commit: Commit | None, mark: str) -> bool:
+    return commit is not None and commit.mark == mark
+
+
+def _at(log: Log, version: int) -> str:
+    return str(log.commit(version) or f"version {version}")
