@@ -48,20 +48,31 @@ def run(step: RestoreTable) -> None:
 
 def undo(step: RestoreTable) -> None:
     """Take a restore back; done before, or never begun, there is nothing to do."""
+    table = undoing(step)
+    if table is not None:
+        _commit(table, _Change(step.from_version, step.app_id, step.from_batch, _undo_mark(step)), step.table)
+
+
+def undoing(step: RestoreTable) -> "DeltaTable | None":
+    """Return the table of a restore that can be taken back; None when there is nothing to take back.
+
+    Raises:
+        CheckpointError: Somebody has written to the table since.
+    """
     table, log = open_table(step.table), Log(step.table)
     now = table.version()
     if now <= step.from_version or not _marked(log.commit(step.from_version + 1), _mark(step)):
-        return
+        return None
     for version in range(step.from_version + 2, now + 1):
         commit = log.commit(version)
         if _marked(commit, _undo_mark(step)):
-            return
+            return None
         if commit is None or not commit.harmless:
             raise CheckpointError(
                 f"The Delta table {step.table} has changed since it was restored: {_at(log, version)}. Taking the "
                 "restore back would undo that too. Rewind again instead. The table was not changed."
             )
-    _commit(table, _Change(step.from_version, step.app_id, step.from_batch, _undo_mark(step)), step.table)
+    return table
 
 
 def rehearse(table: "DeltaTable", step: RestoreTable) -> str | None:

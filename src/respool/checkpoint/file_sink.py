@@ -69,11 +69,11 @@ def _needed(entries: Mapping[str, int], last: int) -> list[str] | None:
     found: list[str] = []
     for number in range(last, -1, -1):
         if f"{number}.compact" in entries:
-            return [*found, f"{number}.compact"]
+            return [f"{number}.compact", *reversed(found)]
         if str(number) not in entries:
             return None
         found.append(str(number))
-    return found
+    return found[::-1]
 
 
 def _way_out(entries: Mapping[str, int], first_batch: int) -> str:

@@ -160,6 +160,13 @@ def run_restore(step: RestoreTable) -> None:
     run(step)
 
 
+def require_undoable(step: RestoreTable) -> None:
+    """Raise CheckpointError when a restore cannot be taken back: to be asked before anything else is."""
+    from respool.checkpoint.delta_restore import undoing
+
+    undoing(step)
+
+
 def undo_restore(step: RestoreTable) -> None:
     """Take a restore back; done before, or never begun, there is nothing to do.
 
