@@ -1,0 +1,432 @@
+"""Small streaming queries that together write every kind of checkpoint that Spark 4.0 to 4.2 knows.
+
+What a batch reads depends on its number alone, so that two runs can be compared batch by batch. Nothing here imports
+respool: the golden checkpoints are recorded with older Sparks, too.
+"""
+
+import json
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
+
+EVENT = "key STRING, id INT, amount INT, at TIMESTAMP"
+ROWS_PER_FILE = 8
+_FIRST_FILE = 1_757_000_000  # when the first file was written, in seconds since 1970; the others a second later each
+
+_STORE = "spark.sql.streaming.stateStore"
+_SNAPSHOTS = {f"{_STORE}.minDeltasForSnapshot": "3", f"{_STORE}.maintenanceInterval": "200ms"}
+_HDFS = {
+    **_SNAPSHOTS,
+    f"{_STORE}.providerClass": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
+}
+_ROCKSDB = {
+    **_SNAPSHOTS,
+    f"{_STORE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "false",
+}
+_CHANGELOG = {**_ROCKSDB, f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "true"}
+_IDS = {f"{_STORE}.checkpointFormatVersion": "2"}
+_PURGED = {
+    "spark.sql.streaming.minBatchesToRetain": "4",
+    "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint": "0",
+}
+
+Source = Mapping[str, str]
+Results = dict[int, list[str]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A query, and the settings with which it runs.
+
+    Attributes:
+        name: What is special about its checkpoint.
+        conf: Spark's settings of its session.
+        query: Makes the query of a session and the options that say where its source is.
+        output_mode: `append` or `update`.
+        reads: What to tell Spark's state reader to see all of its state: the options of each reading.
+        source: `files`, `kafka` or `clock`: what its input comes from. With `clock`, two runs read different rows.
+        since: The first Spark that runs it.
+        sink: The name of its sink.
+        options: Options of its writer.
+        endless: Whether its source never ends, so that one run is one batch.
+        live: Whether it must run by the clock, as it does not run until its input ends.
+    """
+
+    name: str
+    conf: Mapping[str, str]
+    query: "Callable[[SparkSession, Source], DataFrame]"
+    output_mode: str = "update"
+    reads: tuple[Mapping[str, str], ...] = ({},)
+    source: str = "files"
+    since: tuple[int, int] = (4, 0)
+    sink: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    endless: bool = False
+    live: bool = False
+
+    def session(self, spark: "SparkSession", conf: Mapping[str, str] | None = None) -> "SparkSession":
+        """Return a session of its own with its settings, and with more of them."""
+        session = spark.newSession()
+        for name, value in {**_BASE, **self.conf, **(conf or {})}.items():
+            session.conf.set(name, value)
+        return session
+
+
+_BASE = {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
+
+
+def write_files(folder: Path, numbers: range, flavour: str = "") -> Source:
+    """Write input files, one for each batch; another flavour has other rows, at the same times."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in numbers:
+        file = folder / f"{number:03}.json"
+        file.write_text("".join(json.dumps(event) + "\n" for event in events(number, flavour)))
+        os.utime(file, (_FIRST_FILE + number, _FIRST_FILE + number))
+    return {"path": str(folder)}
+
+
+def events(number: int, flavour: str = "") -> list[dict[str, Any]]:
+    """Return the events of a file. Time goes on by a minute from file to file."""
+    chance = random.Random(f"{flavour}{number}")
+    return [
+        {
+            "key": f"k{chance.randrange(6)}",
+            "id": chance.randrange(40),
+            "amount": chance.randrange(100),
+            "at": f"2025-09-04T{7 + number // 60:02}:{number % 60:02}:{chance.randrange(60):02}Z",
+        }
+        for _ in range(ROWS_PER_FILE)
+    ]
+
+
+def run(
+    spark: "SparkSession",
+    kind: Kind,
+    source: Source,
+    checkpoint: Path,
+    until: int = 0,
+    conf: Mapping[str, str] | None = None,
+) -> Results:
+    """Run a query to the end of its input, and wait until maintenance has written its last snapshots.
+
+    Args:
+        spark: A session; the query runs in one of its own beside it.
+        kind: The query.
+        source: Where its input is.
+        checkpoint: The folder of its checkpoint.
+        until: The last batch to run, of a query whose input has no end; others run as long as there is input.
+        conf: More settings of Spark.
+
+    Returns:
+        The rows of each batch that ran, as JSON, in order of the text.
+    """
+    end_maintenance(spark)  # its interval is that of the first query in the application
+    results: Results = {}
+
+    def collect(frame: "DataFrame", batch: int) -> None:
+        results[batch] = _as_json(frame)
+
+    session = kind.session(spark, conf)
+    while not results or (kind.endless and max(results) < until):
+        before = len(results)
+        writer = kind.query(session, source).writeStream.outputMode(kind.output_mode).foreachBatch(collect)
+        writer = writer.option("checkpointLocation", str(checkpoint)).options(**kind.options)
+        if kind.sink:
+            writer._jwrite = writer._jwrite.name(kind.sink)
+        query = (writer.trigger(processingTime="0 seconds") if kind.live else writer.trigger(availableNow=True)).start()
+        try:
+            while kind.live and query.isActive and (query.lastProgress or {"batchId": -1})["batchId"] < until:
+                time.sleep(0.05)
+            if not kind.live:
+                query.awaitTermination()
+        finally:
+            query.stop()
+        if len(results) == before:
+            break
+    await_maintenance(spark)
+    return results
+
+
+def state(spark: "SparkSession", kind: Kind, checkpoint: Path, batch: int) -> list[str]:
+    """Return all state after a batch as Spark's own reader reads it: lines of JSON, in order of the text."""
+    return states(spark, kind, checkpoint, [batch])[batch]
+
+
+def states(spark: "SparkSession", kind: Kind, checkpoint: Path, batches: list[int]) -> Results:
+    """Return all state after each of the batches."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _states(kind.session(spark), kind, _readable(checkpoint, Path(folder)), batches)
+
+
+def _readable(checkpoint: Path, folder: Path) -> Path:
+    """Return the checkpoint, or a copy of it that Spark's reader can read.
+
+    Spark 4.2.0 leaves the number of partitions out of the offset log v2 in the first run of a query, and its reader
+    wants it.
+    """
+    logs = [file for file in (checkpoint / "offsets").glob("[0-9]*") if file.read_text().startswith("v2\n")]
+    if not logs:
+        return checkpoint
+    copy = shutil.copytree(checkpoint, folder / "checkpoint")
+    for file in logs:
+        version, metadata, *offsets = file.read_text().split("\n")
+        fields = json.loads(metadata)
+        fields["conf"].setdefault("spark.sql.shuffle.partitions", _BASE["spark.sql.shuffle.partitions"])
+        (copy / "offsets" / f".{file.name}.crc").unlink(missing_ok=True)
+        (copy / "offsets" / file.name).write_text("\n".join([version, json.dumps(fields), *offsets]))
+    return copy
+
+
+def _states(session: "SparkSession", kind: Kind, checkpoint: Path, batches: list[int]) -> Results:
+    from pyspark.sql import functions as F
+
+    frames = []
+    for batch in batches:
+        for options in kind.reads:
+            reader = session.read.format("statestore").options(**options).option("batchId", batch)
+            rows = _whole(reader.load(str(checkpoint)))
+            what = F.lit(",".join(f"{name}={value}" for name, value in sorted(options.items())))
+            frames.append(rows.select(F.to_json(F.struct(F.lit(batch).alias("batch"), what.alias("of"), "*"))))
+    found: Results = {batch: [] for batch in batches}
+    for (line,) in reduce(lambda one, other: one.union(other), frames).collect() if frames else []:
+        row = json.loads(line)
+        found[row.pop("batch")].append(json.dumps(row, sort_keys=True))
+    return {batch: sorted(rows) for batch, rows in found.items()}
+
+
+def await_maintenance(spark: "SparkSession") -> None:
+    """Wait until no state store is loaded: maintenance does its last work on each after the query has stopped."""
+    assert spark._jvm is not None
+    stores = spark._jvm.java.lang.Class.forName("org.apache.spark.sql.execution.streaming.state.StateStore$")
+    member = stores.getDeclaredField("loadedProviders")
+    member.setAccessible(True)
+    loaded = member.get(stores.getDeclaredField("MODULE$").get(None))
+    deadline = time.monotonic() + 60
+    while not loaded.isEmpty():
+        if time.monotonic() > deadline:
+            raise TimeoutError("state stores are still loaded a minute after their query has stopped")
+        time.sleep(0.02)
+
+
+def end_maintenance(spark: "SparkSession") -> None:
+    """Unload every state store and end maintenance; the next query starts it again, with an interval of its own."""
+    assert spark._jvm is not None
+    spark._jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
+
+
+def _whole(frame: "DataFrame") -> "DataFrame":
+    """Return the frame with its structs built anew: those of a join's side have more fields than their schema says."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    return frame.select(
+        *(
+            F.struct(*(F.col(f"{column.name}.{name}") for name in column.dataType.names)).alias(column.name)
+            if isinstance(column.dataType, StructType)
+            else F.col(column.name)
+            for column in frame.schema
+        )
+    )
+
+
+def _as_json(frame: "DataFrame") -> list[str]:
+    from pyspark.sql import functions as F
+
+    return sorted(line for (line,) in frame.select(F.to_json(F.struct("*"))).collect())
+
+
+def _files(session: "SparkSession", source: Source) -> "DataFrame":
+    return session.readStream.schema(EVENT).option("maxFilesPerTrigger", 1).json(source["path"])
+
+
+def _counts(session: "SparkSession", source: Source) -> "DataFrame":
+    return _aggregate(_files(session, source))
+
+
+def _aggregate(frame: "DataFrame") -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    return frame.groupBy("key", F.expr("id % 5 AS rest")).agg(F.count("*").alias("rows"), F.sum("amount").alias("sum"))
+
+
+def _distinct_windows(session: "SparkSession", source: Source) -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    distinct = _files(session, source).withWatermark("at", "2 minutes").dropDuplicatesWithinWatermark(["key", "id"])
+    return distinct.groupBy(F.window("at", "3 minutes"), "key").agg(F.count("*").alias("rows"))
+
+
+def _join(session: "SparkSession", source: Source) -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    left = _files(session, source).selectExpr("key", "id AS left_id", "at AS left_at")
+    right = _files(session, source).selectExpr("key AS right_key", "id AS right_id", "at AS right_at")
+    near = (
+        "key = right_key AND left_id % 3 = right_id % 3 AND right_at BETWEEN left_at AND left_at + INTERVAL 2 MINUTES"
+    )
+    left, right = left.withWatermark("left_at", "1 minute"), right.withWatermark("right_at", "1 minute")
+    return left.join(right, F.expr(near), "leftOuter")
+
+
+def _sessions(session: "SparkSession", source: Source) -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    rows = _files(session, source).withWatermark("at", "2 minutes")
+    return rows.groupBy(F.session_window("at", "90 seconds"), "key").agg(F.sum("amount").alias("sum"))
+
+
+def _stateless(session: "SparkSession", source: Source) -> "DataFrame":
+    return _files(session, source).where("amount > 20")
+
+
+def _named(session: "SparkSession", source: Source) -> "DataFrame":
+    reader = session.readStream.schema(EVENT).option("maxFilesPerTrigger", 1).format("json")
+    return _aggregate(reader.name("visits").load(source["path"]))  # type: ignore[attr-defined,unused-ignore]
+
+
+def _rate(session: "SparkSession", source: Source) -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    reader = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 8).option("numPartitions", 2)
+    rows = reader.option("startTimestamp", 1_757_000_000_000).option("advanceMillisPerBatch", 60_000).load()
+    rows = rows.withWatermark("timestamp", "2 minutes")
+    return rows.groupBy(F.window("timestamp", "3 minutes"), F.expr("value % 5 AS rest")).agg(F.sum("value"))
+
+
+def _clock(session: "SparkSession", source: Source) -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    rows = session.readStream.format("rate").option("rowsPerSecond", 8).option("numPartitions", 2).load()
+    return rows.groupBy(F.expr("value % 5 AS rest")).agg(F.sum("value"))
+
+
+def _kafka(session: "SparkSession", source: Source) -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    reader = session.readStream.format("kafka").options(**source).option("startingOffsets", "earliest")
+    records = reader.option("maxOffsetsPerTrigger", ROWS_PER_FILE).load()
+    return _aggregate(
+        records.select(F.from_json(F.col("value").cast("string"), EVENT).alias("event")).select("event.*")
+    )
+
+
+def _transform(session: "SparkSession", source: Source) -> "DataFrame":
+    rows = _files(session, source).withWatermark("at", "2 minutes").selectExpr("*", "unix_millis(at) AS ms")
+    schema = "key STRING, rows BIGINT, amounts STRING, by_id STRING, closed BOOLEAN"
+    return rows.groupBy("key").transformWithStateInPandas(_processor(), schema, "Update", "EventTime")
+
+
+def _processor() -> "StatefulProcessor":
+    """Return a processor with every sort of state: a value, a list, a map and timers."""
+    import pandas as pd
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+    class Visits(StatefulProcessor):
+        def init(self, handle: "StatefulProcessorHandle") -> None:
+            self._handle = handle
+            self._rows = handle.getValueState("rows", "rows BIGINT")
+            self._amounts = handle.getListState("amounts", "amount INT")
+            self._by_id = handle.getMapState("by_id", "rest INT", "amount INT")
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: "TimerValues") -> "Iterator[pd.DataFrame]":
+            frame = pd.concat(list(rows)).sort_values(["ms", "id", "amount"])
+            (count,) = self._rows.get() or (0,)
+            self._rows.update((count + len(frame),))
+            self._amounts.put([(int(amount),) for amount in frame["amount"]])
+            for number, amount in zip(frame["id"], frame["amount"], strict=True):
+                self._by_id.updateValue((int(number) % 4,), (int(amount),))
+            if not count:
+                self._handle.registerTimer(int(frame["ms"].max()) + 90_000)
+            yield self._told(key, closed=False)
+
+        def handleExpiredTimer(
+            self, key: Any, timerValues: "TimerValues", expiredTimerInfo: Any
+        ) -> "Iterator[pd.DataFrame]":
+            yield self._told(key, closed=True)
+            self._rows.clear()
+            self._amounts.clear()
+            self._by_id.clear()
+
+        def _told(self, key: Any, closed: bool) -> "pd.DataFrame":
+            amounts = json.dumps([amount for (amount,) in self._amounts.get()])
+            by_id = json.dumps(sorted((rest, amount) for (rest,), (amount,) in self._by_id.iterator()))
+            row = (*key, *(self._rows.get() or ()), amounts, by_id, closed)
+            return pd.DataFrame([row], columns=["key", "rows", "amounts", "by_id", "closed"])
+
+        def close(self) -> None:
+            pass
+
+    return Visits()
+
+
+_STORES = tuple(
+    {"storeName": f"{side}-{store}"}
+    for side in ("left", "right")
+    for store in ("keyToNumValues", "keyWithIndexToValue")
+)
+_SIDES = ({"joinSide": "left"}, {"joinSide": "right"})
+_VARIABLES = (
+    {"stateVarName": "rows"},
+    {"stateVarName": "amounts"},
+    {"stateVarName": "by_id"},
+    {"readRegisteredTimers": "true"},
+)
+_EVOLUTION = {f"spark.sql.streaming.queryEvolution.enable{what}Evolution": "true" for what in ("Source", "Sink")}
+_OFFSETS_V2 = {"spark.sql.streaming.offsetLog.formatVersion": "2"}
+
+KINDS = (
+    Kind("hdfs", _HDFS, _counts),
+    Kind("rocksdb", _ROCKSDB, _counts),
+    Kind("changelog", _CHANGELOG, _counts),
+    Kind("ids", {**_ROCKSDB, **_IDS}, _counts),
+    Kind("ids-changelog", {**_CHANGELOG, **_IDS}, _counts),
+    Kind("hdfs-purged", {**_HDFS, **_PURGED}, _counts),
+    Kind("changelog-purged", {**_CHANGELOG, **_PURGED}, _counts),
+    Kind("operators", _HDFS, _distinct_windows, "append", ({"operatorId": "0"}, {"operatorId": "1"})),
+    Kind("session", {**_HDFS, f"{_STORE}.compression.codec": "zstd"}, _sessions, "append"),
+    Kind("join", _HDFS, _join, "append", _STORES),
+    Kind("join-changelog", _CHANGELOG, _join, "append", _STORES),
+    Kind("join-ids", {**_CHANGELOG, **_IDS}, _join, "append", _STORES),
+    Kind(
+        "join-families",
+        {**_CHANGELOG, "spark.sql.streaming.join.stateFormatVersion": "3"},
+        _join,
+        "append",
+        _SIDES,
+        since=(4, 1),
+    ),
+    Kind("transform", _CHANGELOG, _transform, "update", _VARIABLES),
+    Kind("transform-ids", {**_CHANGELOG, **_IDS}, _transform, "update", _VARIABLES),
+    Kind("offsets-v2", {**_HDFS, **_OFFSETS_V2}, _counts, since=(4, 2)),
+    Kind("named", {**_CHANGELOG, **_IDS, **_OFFSETS_V2, **_EVOLUTION}, _named, since=(4, 2), sink="results"),
+    Kind("stateless", {}, _stateless, "append", ()),
+    Kind("rate", _HDFS, _rate, source="", endless=True),
+    Kind("kafka", _HDFS, _kafka, source="kafka"),
+    Kind("clock", _HDFS, _clock, source="clock", live=True),
+    Kind(
+        "async",
+        {},
+        _stateless,
+        "append",
+        (),
+        live=True,
+        options={
+            "asyncProgressTrackingEnabled": "true",
+            "asyncProgressTrackingCheckpointIntervalMs": "1000",
+            "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
+        },
+    ),
+)
