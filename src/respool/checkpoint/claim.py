@@ -7,7 +7,7 @@ does with a batch that comes again. For `lease.py` it is what says that respool 
 import json
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from respool import __version__
 from respool.checkpoint import history, layout, lease, logs
@@ -16,7 +16,9 @@ from respool.checkpoint.lease import Lease
 from respool.checkpoint.local_files import LocalFiles
 from respool.checkpoint.sources import kafka_parts
 from respool.errors import CheckpointError
-from respool.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from respool.pipeline import Pipeline
 
 _RUN = f"{OWN}/run.json"
 
@@ -38,7 +40,7 @@ class Run:
     on_replay: str
 
 
-def claim(checkpoint: str, pipeline: Pipeline) -> Lease | None:
+def claim(checkpoint: str, pipeline: "Pipeline") -> Lease | None:
     """Hold a checkpoint for a pipeline; None when another process holds it now.
 
     Raises CheckpointError when the checkpoint belongs to another pipeline, or when a rewind of it was cut off.
@@ -55,7 +57,7 @@ def claim(checkpoint: str, pipeline: Pipeline) -> Lease | None:
     return held
 
 
-def check(checkpoint: str, pipeline: Pipeline) -> None:
+def check(checkpoint: str, pipeline: "Pipeline") -> None:
     """Raise CheckpointError when a pipeline must not run on a checkpoint; nothing is changed."""
     folder = local_path(checkpoint)
     if folder is not None and not folder.is_dir():
@@ -122,7 +124,7 @@ def _files(checkpoint: str) -> Writer:
     return open_writer(checkpoint) if folder is None else LocalFiles(folder)
 
 
-def _record(files: Writer, pipeline: Pipeline) -> None:
+def _record(files: Writer, pipeline: "Pipeline") -> None:
     facts = {
         "respool": __version__,
         "pipeline": pipeline.name,

@@ -1,25 +1,21 @@
 """`respool checkpoint`: look into a checkpoint, rewind it, and take that back. No JVM is started."""
 
-import json as json_format
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Annotated, Any
-from zoneinfo import ZoneInfo
 
 import typer
 
-from respool.cli.options import BootstrapServers, Home, Json, Yes, connect, load
+from respool.cli.checkpoint_inputs import locate, target_of, world_of
+from respool.cli.options import BootstrapServers, Home, Json, Yes, load
 from respool.cli.render import out, out_json, say, size, table
-from respool.errors import BrokerError, CheckpointError, TopicError, did_you_mean
-from respool.settings import Settings
+from respool.errors import CheckpointError
 
 if TYPE_CHECKING:
     from respool.checkpoint.plan import RewindPlan
-    from respool.checkpoint.read import Checkpoint
-    from respool.checkpoint.request import Kept, Request, World
     from respool.checkpoint.steps import Journal
-    from respool.checkpoint.target import Target
 
 app = typer.Typer(
     help="Look into a query's checkpoint, rewind it to an earlier batch, and take that back.",
@@ -30,6 +26,7 @@ app = typer.Typer(
 Where = Annotated[str, typer.Argument(metavar="PATH", help="A pipeline's name, a folder, or a URL such as s3://…")]
 Reason = Annotated[str | None, typer.Option(help="Why, for the history.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, and stop.")]
+_MARKS = {"ok": "✓", "note": "•", "broken": "✗"}
 _BROKEN = 3  # the exit code of `verify` when something is broken, as that of `audit`
 
 
@@ -48,7 +45,7 @@ def show(
     from respool.checkpoint.summary import summarize
     from respool.cli import checkpoint_text as text
 
-    where = _locate(path, load(home=home))
+    where = locate(path, load(home=home))
     count = _count(batches)
     files = open_reader(where)
     found = summarize(Checkpoint(files), count)
@@ -80,6 +77,39 @@ def show(
     if past:
         out("")
         out(f"{len(past)} changes by respool; see: respool checkpoint history {path}")
+
+
+@app.command()
+def verify(
+    path: Where,
+    quick: Annotated[bool, typer.Option("--quick", help="Look at names and logs only; read no state file.")] = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Check all that a restart relies on. Exit code 3 when something is broken."""
+    from respool.checkpoint.files import open_reader
+    from respool.checkpoint.read import Checkpoint
+    from respool.checkpoint.verify import verify as check_all
+
+    where = locate(path, load(home=home))
+    checks = check_all(Checkpoint(open_reader(where)), deep=not quick, on_progress=_every_other_second("files read"))
+    broken = [one for one in checks if one.status == "broken"]
+    if json:
+        out_json({"checkpoint": where, "ok": not broken, "checks": [asdict(one) for one in checks]})
+    else:
+        for one in checks:
+            out(f"{_MARKS[one.status]} {one.name}")
+            for finding in one.found:
+                out(f"    {finding.what}")
+                if finding.remedy:
+                    out(f"    → {finding.remedy}")
+        out(
+            f"{len(broken)} of {len(checks)} checks found something broken."
+            if broken
+            else "A restart will find all it needs."
+        )
+    if broken:
+        raise typer.Exit(_BROKEN)
 
 
 @app.command()
@@ -132,12 +162,12 @@ def rewind(
 
     if json and not (yes or dry_run):
         raise typer.BadParameter("--json cannot ask: add --yes or --dry-run")
-    goal, words = _target(to_batch, to_time, to_offsets, last, timezone)
+    goal, words = target_of(to_batch, to_time, to_offsets, last, timezone)
     flags = (("--same-range", same_range), ("--restore-sink", restore_sink), ("--new-query-id", new_query_id))
     words = " ".join([words, *(flag for flag, given in flags if given)])
     request = Request(goal, same_range, restore_sink, new_query_id, allow_data_loss, stopped, reason, words)
     settings = load(home=home, bootstrap_servers=bootstrap_servers)
-    where = _locate(path, settings)
+    where = locate(path, settings)
     files = open_writer(where)
     cut_off = history.pending(files)
     if cut_off is not None:
@@ -146,7 +176,7 @@ def rewind(
         _finish(cut_off, where, path, dry_run, json)
         return
     checkpoint = Checkpoint(files)
-    found = plan_rewind(checkpoint, request, _world(checkpoint, where, settings, sink, request))
+    found = plan_rewind(checkpoint, request, world_of(checkpoint, where, settings, sink, request))
     if not json:
         out(f"Rewind of {where}")
         for line in text.plan_lines(found):
@@ -178,7 +208,7 @@ def undo(
 
     if json and not (yes or dry_run):
         raise typer.BadParameter("--json cannot ask: add --yes or --dry-run")
-    where = _locate(path, load(home=home))
+    where = locate(path, load(home=home))
     files = open_writer(where)
     journal = plan_undo(Checkpoint(files), datetime.now(timezone.utc), reason)
     if not json:
@@ -202,7 +232,7 @@ def history_(path: Where, home: Home = None, json: Json = False) -> None:
     from respool.checkpoint.files import open_reader
     from respool.cli import checkpoint_text as text
 
-    files = open_reader(_locate(path, load(home=home)))
+    files = open_reader(locate(path, load(home=home)))
     past, cut_off = history.past(files), history.pending(files)
     if json:
         out_json([text.journal_json(one) for one in past])
@@ -230,7 +260,7 @@ def purge(
 
     if json and not (yes or dry_run):
         raise typer.BadParameter("--json cannot ask: add --yes or --dry-run")
-    where = _locate(path, load(home=home))
+    where = locate(path, load(home=home))
     files = open_writer(where)
     now = datetime.now(timezone.utc)
     age: timedelta = parse_duration(older_than)
@@ -249,29 +279,6 @@ def purge(
         out_json({"purged": [text.journal_json(one) for one in old], "done": not dry_run})
 
 
-def _locate(path: str, settings: Settings) -> str:
-    """Return the folder or URL of a checkpoint that a user names."""
-    from respool.checkpoint.files import local_path
-
-    local = local_path(path)
-    if local is None:
-        return path
-    own = settings.checkpoints / path
-    if "/" not in path and own.is_dir():
-        return str(own)
-    if local.exists():
-        return str(local)
-    names = sorted(one.name for one in settings.checkpoints.iterdir()) if settings.checkpoints.is_dir() else []
-    known = (
-        f"Pipelines that have run in {settings.home}: {', '.join(names)}."
-        if names
-        else f"No pipeline has run in {settings.home}."
-    )
-    raise CheckpointError(
-        f"There is no checkpoint {path}. {known}{did_you_mean(path, names)} Or name a folder or a URL."
-    )
-
-
 def _count(text: str) -> int | None:
     if text == "all":
         return None
@@ -285,90 +292,6 @@ def _batches_text(kept: int, oldest: int, newest: int, next_batch: int) -> str:
         return "none yet"
     again = f"{next_batch:,} is next" if next_batch > newest else f"{next_batch:,} is not finished, and runs again"
     return f"{kept:,} kept, {oldest:,} to {newest:,}; {again}"
-
-
-def _target(
-    to_batch: int | None, to_time: str | None, to_offsets: str | None, last: int | None, zone: str
-) -> "tuple[Target, str]":
-    """Return where a rewind goes, and the words that say so."""
-    from respool.checkpoint.target import Last, ToBatch, ToOffsets, ToTime
-    from respool.settings import check_timezone
-    from respool.span import parse_time
-
-    given = [one for one in (to_batch, to_time, to_offsets, last) if one is not None]
-    if len(given) != 1:
-        raise typer.BadParameter("name one of --to-batch, --to-time, --to-offsets and --last")
-    if to_batch is not None:
-        return ToBatch(to_batch), f"--to-batch {to_batch}"
-    if last is not None:
-        return Last(last), f"--last {last}"
-    if to_time is not None:
-        check_timezone(zone)
-        moment = parse_time(to_time, ZoneInfo(zone))
-        return ToTime(moment), f"--to-time {moment.astimezone(timezone.utc).isoformat()}"
-    assert to_offsets is not None
-    return ToOffsets(_offsets(to_offsets)), f"--to-offsets '{to_offsets}'"
-
-
-def _offsets(text: str) -> dict[tuple[str, int], int]:
-    try:
-        found = json_format.loads(text)
-        offsets = {(str(t), int(n)): int(o) for t, parts in found.items() for n, o in parts.items()}
-    except (ValueError, AttributeError, TypeError):
-        offsets = {}
-    if not offsets or any(number < 0 or offset < 0 for (_, number), offset in offsets.items()):
-        raise typer.BadParameter(f'--to-offsets {text}: expected JSON such as {{"visits":{{"0":120,"1":95}}}}')
-    return offsets
-
-
-def _world(checkpoint: "Checkpoint", where: str, settings: Settings, sink: str | None, request: "Request") -> "World":
-    from respool.checkpoint import lease, target
-    from respool.checkpoint.claim import last_run
-    from respool.checkpoint.plan import query_ids
-    from respool.checkpoint.request import World
-    from respool.checkpoint.sink import Replay, parse_sink, replay_of
-
-    run = last_run(checkpoint.files)
-    if sink is not None:
-        batch = target.resolve(checkpoint, request.target)
-        ids = query_ids(checkpoint)
-        replay: Replay | None = replay_of(parse_sink(sink), ids, batch, new_query_id=request.new_query_id)
-    else:
-        replay = Replay(run.sink, run.on_replay) if run else None
-    asked = run is not None or settings.bootstrap_servers is not None or "bootstrap.servers" in settings.kafka
-    return World(
-        now=datetime.now(timezone.utc),
-        kept=_kept(checkpoint, settings) if asked else None,
-        replay=replay,
-        runs=lease.holder(where),
-        ours=run is not None,
-    )
-
-
-def _kept(checkpoint: "Checkpoint", settings: Settings) -> "Kept | None":
-    """Return what Kafka still has of the topics that a query reads; None when it cannot be asked."""
-    from respool import topics
-    from respool.checkpoint import plan
-    from respool.checkpoint.request import Kept
-
-    names = plan.topics(checkpoint)
-    if not names:
-        return None
-    try:
-        kafka = connect(settings)
-    except BrokerError:
-        if settings.bootstrap_servers is not None:
-            raise
-        return None
-    first: dict[tuple[str, int], int] = {}
-    upto: dict[tuple[str, int], int] = {}
-    for name in names:
-        try:
-            first |= {(name, number): offset for number, offset in topics.start_offsets(kafka, name).items()}
-            upto |= {(name, number): offset for number, offset in topics.end_offsets(kafka, name).items()}
-        except TopicError:
-            continue  # the plan names a topic that is gone
-    return Kept(first, upto)
 
 
 def _reasons(found: "RewindPlan") -> str:
@@ -403,7 +326,11 @@ def _carry_out(journal: "Journal", where: str, path: str, new: bool, in_place_of
 
     with _held(where, path):
         files = open_writer(where)
-        told = _telling(len(journal.steps))
+        tell = _every_other_second("steps done")
+
+        def told(done: int) -> None:
+            tell(done, len(journal.steps))
+
         if new:
             apply.apply(journal, files, told)
         elif in_place_of is not None and in_place_of.id != journal.id:
@@ -421,14 +348,14 @@ def _held(where: str, path: str) -> Any:
     return held
 
 
-def _telling(total: int) -> Callable[[int], None]:
-    """Return what tells of the steps done, every other second."""
+def _every_other_second(what: str) -> Callable[[int, int], None]:
+    """Return what tells how far a long work is, every other second."""
     last = time.monotonic()
 
-    def tell(done: int) -> None:
+    def tell(done: int, total: int) -> None:
         nonlocal last
         if time.monotonic() - last > 2:
             last = time.monotonic()
-            say(f"{done:,} of {total:,} steps done …")
+            say(f"{done:,} of {total:,} {what} …")
 
     return tell

@@ -23,6 +23,7 @@ from respool.demo.steps import (
     Command,
     ExpectCommits,
     ExpectEachPrintedOnce,
+    ExpectNoBatch,
     ExpectNothingNew,
     ExpectRecords,
     ExpectTables,
@@ -110,6 +111,8 @@ class Player:
                 self._show(f"  ← {topic}: nothing new, as expected")
             case ExpectTables(text):
                 self._expect_tables(text)
+            case ExpectNoBatch():
+                self._expect_no_batch()
             case ExpectCommits(table, version):
                 self._expect_commits(table, version)
             case AwaitAllPrinted(topic):
@@ -186,6 +189,14 @@ class Player:
         if found != wanted:
             raise Different(f"The console shows {found}; expected {wanted}.")
         self._show(f"  ✓ batch{'es' * (len(batches) > 1)} {', '.join(map(str, batches))} as expected")
+
+    def _expect_no_batch(self) -> None:
+        run = self._runs[-1]
+        code = run.finish(_PATIENCE)
+        found = [one.batch for one in tables(run.lines)]
+        if code != 0 or found:
+            raise Different(f"{run} ran the batches {found} and ended with {code}; expected none, and 0.")
+        self._show("  ✓ no batch, as expected")
 
     def _expect_commits(self, table: str, version: int) -> None:
         log = self._settings.home / "archive" / table / "_delta_log"

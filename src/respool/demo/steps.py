@@ -84,6 +84,11 @@ class ExpectTables:
 
 
 @dataclass(frozen=True)
+class ExpectNoBatch:
+    """Wait for the running command to end by itself, and check that it ran no batch."""
+
+
+@dataclass(frozen=True)
 class ExpectCommits:
     """Wait for this version of a Delta table of the archive, and check that it is the newest."""
 
@@ -117,6 +122,7 @@ Step = (
     | ExpectRecords
     | ExpectNothingNew
     | ExpectTables
+    | ExpectNoBatch
     | ExpectCommits
     | AwaitAllPrinted
     | ExpectEachPrintedOnce

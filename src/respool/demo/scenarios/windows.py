@@ -1,7 +1,7 @@
-"""Windows counted in update mode on the console, batch by batch, the empty batches included."""
+"""Windows counted in update mode on the console, the empty batches included; then rewound, and counted again."""
 
 from respool.demo.output import draw
-from respool.demo.steps import Command, ExpectTables, Scenario, Send, Start, Stop, Tell
+from respool.demo.steps import Command, ExpectNoBatch, ExpectTables, Scenario, Send, Start, Stop, Tell
 
 
 def _empty(batch: int) -> str:
@@ -22,9 +22,15 @@ def _visits(*visits: tuple[str, int, str]) -> Send:
     )
 
 
+_BATCHES_5_AND_6 = _table(
+    5,
+    "|{2025-09-04 07:20:00, 2025-09-04 07:30:00}|2    |",
+    "|{2025-09-04 07:30:00, 2025-09-04 07:40:00}|1    |",
+) + _empty(6)
+
 SCENARIO = Scenario(
     name="windows",
-    title="Windows of 10 minutes on the console: each whenever it changes, batch by batch",
+    title="Windows counted batch by batch on the console; then the same batches once more, by a rewind",
     steps=(
         Command(("topic", "create", "visits", "--partitions", "2")),
         Start(("visit-windows", "--trigger", "1s")),
@@ -45,14 +51,24 @@ SCENARIO = Scenario(
         ),
         Tell("And the last two."),
         _visits(("click-1", 2, "07:25"), ("click-1", 2, "07:35")),
-        ExpectTables(
-            _table(
-                5,
-                "|{2025-09-04 07:20:00, 2025-09-04 07:30:00}|2    |",
-                "|{2025-09-04 07:30:00, 2025-09-04 07:40:00}|1    |",
-            )
-            + _empty(6)
-        ),
+        ExpectTables(_BATCHES_5_AND_6),
         Stop(),
+        Tell("What the checkpoint holds, and how far it can be rewound."),
+        Command(("checkpoint", "show", "visit-windows")),
+        Tell("Make batch 5 the next to run, and take that back: the query goes on as if nothing had happened."),
+        Command(("checkpoint", "rewind", "visit-windows", "--to-batch", "5", "--yes")),
+        Command(("checkpoint", "undo", "visit-windows", "--yes")),
+        Command(("checkpoint", "verify", "visit-windows")),
+        Start(("visit-windows", "--available-now")),
+        ExpectNoBatch(),
+        Tell("Rewind again, and start the query: batches 5 and 6 once more, the same rows."),
+        Command(("checkpoint", "rewind", "visit-windows", "--to-batch", "5", "--reason", "a look back", "--yes")),
+        Start(("visit-windows", "--trigger", "1s")),
+        ExpectTables(_BATCHES_5_AND_6),
+        Tell("And it goes on: one more visit of the last window."),
+        _visits(("click-2", 2, "07:36")),
+        ExpectTables(_table(7, "|{2025-09-04 07:30:00, 2025-09-04 07:40:00}|2    |")),
+        Stop(),
+        Command(("checkpoint", "history", "visit-windows")),
     ),
 )

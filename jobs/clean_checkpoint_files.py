@@ -1,0 +1,8 @@
+"""Make an earlier batch of `visit-windows` the next to run: `python jobs/clean_checkpoint_files.py N`.
+
+It takes the options of `respool checkpoint rewind`; `respool checkpoint undo visit-windows` takes it back.
+"""
+
+from respool.cli.jobs import rewind_job
+
+rewind_job("visit-windows")

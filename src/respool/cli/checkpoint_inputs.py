@@ -1,0 +1,125 @@
+"""What the commands of `respool checkpoint` are given, turned into what the library takes."""
+
+import json
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+import typer
+
+from respool.cli.options import connect
+from respool.errors import BrokerError, CheckpointError, TopicError, did_you_mean
+from respool.settings import Settings
+
+if TYPE_CHECKING:
+    from respool.checkpoint.read import Checkpoint
+    from respool.checkpoint.request import Kept, Request, World
+    from respool.checkpoint.target import Target
+
+
+def locate(path: str, settings: Settings) -> str:
+    """Return the folder or URL of a checkpoint that a user names."""
+    from respool.checkpoint.files import local_path
+
+    local = local_path(path)
+    if local is None:
+        return path
+    own = settings.checkpoints / path
+    if "/" not in path and own.is_dir():
+        return str(own)
+    if local.exists():
+        return str(local)
+    names = sorted(one.name for one in settings.checkpoints.iterdir()) if settings.checkpoints.is_dir() else []
+    known = (
+        f"Pipelines that have run in {settings.home}: {', '.join(names)}."
+        if names
+        else f"No pipeline has run in {settings.home}."
+    )
+    raise CheckpointError(
+        f"There is no checkpoint {path}. {known}{did_you_mean(path, names)} Or name a folder or a URL."
+    )
+
+
+def target_of(
+    to_batch: int | None, to_time: str | None, to_offsets: str | None, last: int | None, zone: str
+) -> "tuple[Target, str]":
+    """Return where a rewind goes, and the words that say so."""
+    from respool.checkpoint.target import Last, ToBatch, ToOffsets, ToTime
+    from respool.settings import check_timezone
+    from respool.span import parse_time
+
+    given = [one for one in (to_batch, to_time, to_offsets, last) if one is not None]
+    if len(given) != 1:
+        raise typer.BadParameter("name one of --to-batch, --to-time, --to-offsets and --last")
+    if to_batch is not None:
+        return ToBatch(to_batch), f"--to-batch {to_batch}"
+    if last is not None:
+        return Last(last), f"--last {last}"
+    if to_time is not None:
+        check_timezone(zone)
+        moment = parse_time(to_time, ZoneInfo(zone))
+        return ToTime(moment), f"--to-time {moment.astimezone(timezone.utc).isoformat()}"
+    assert to_offsets is not None
+    return ToOffsets(_offsets(to_offsets)), f"--to-offsets '{to_offsets}'"
+
+
+def _offsets(text: str) -> dict[tuple[str, int], int]:
+    try:
+        found = json.loads(text)
+        offsets = {(str(t), int(n)): int(o) for t, parts in found.items() for n, o in parts.items()}
+    except (ValueError, AttributeError, TypeError):
+        offsets = {}
+    if not offsets or any(number < 0 or offset < 0 for (_, number), offset in offsets.items()):
+        raise typer.BadParameter(f'--to-offsets {text}: expected JSON such as {{"visits":{{"0":120,"1":95}}}}')
+    return offsets
+
+
+def world_of(checkpoint: "Checkpoint", where: str, settings: Settings, sink: str | None, request: "Request") -> "World":
+    """Find out what a rewind must know beside the checkpoint: Kafka, the sink, who runs it."""
+    from respool.checkpoint import lease, target
+    from respool.checkpoint.claim import last_run
+    from respool.checkpoint.plan import query_ids
+    from respool.checkpoint.request import World
+    from respool.checkpoint.sink import Replay, parse_sink, replay_of
+
+    run = last_run(checkpoint.files)
+    if sink is not None:
+        batch = target.resolve(checkpoint, request.target)
+        ids = query_ids(checkpoint)
+        replay: Replay | None = replay_of(parse_sink(sink), ids, batch, new_query_id=request.new_query_id)
+    else:
+        replay = Replay(run.sink, run.on_replay) if run else None
+    asked = run is not None or settings.bootstrap_servers is not None or "bootstrap.servers" in settings.kafka
+    return World(
+        now=datetime.now(timezone.utc),
+        kept=_kept(checkpoint, settings) if asked else None,
+        replay=replay,
+        runs=lease.holder(where),
+        ours=run is not None,
+    )
+
+
+def _kept(checkpoint: "Checkpoint", settings: Settings) -> "Kept | None":
+    """Return what Kafka still has of the topics that a query reads; None when it cannot be asked."""
+    from respool import topics
+    from respool.checkpoint import plan
+    from respool.checkpoint.request import Kept
+
+    names = plan.topics(checkpoint)
+    if not names:
+        return None
+    try:
+        kafka = connect(settings)
+    except BrokerError:
+        if settings.bootstrap_servers is not None:
+            raise
+        return None
+    first: dict[tuple[str, int], int] = {}
+    upto: dict[tuple[str, int], int] = {}
+    for name in names:
+        try:
+            first |= {(name, number): offset for number, offset in topics.start_offsets(kafka, name).items()}
+            upto |= {(name, number): offset for number, offset in topics.end_offsets(kafka, name).items()}
+        except TopicError:
+            continue  # the plan names a topic that is gone
+    return Kept(first, upto)
