@@ -110,6 +110,8 @@ def open_table(location: str, version: int | None = None) -> "DeltaTable":
     from deltalake.exceptions import TableNotFoundError
 
     path = local_path(location)
+    if path is None:  # whoever cannot reach the store is told by its own library, which says it better
+        open_reader(location).facts([f"_delta_log/{0:020}.json"])
     try:
         return DeltaTable(str(path or location), version=version, storage_options=None if path else _options())
     except TableNotFoundError as error:
@@ -131,5 +133,9 @@ def _options() -> dict[str, str]:
 
 def one_line(error: BaseException) -> str:
     """Return what delta-rs says, which draws a tree of causes and can add a stack trace, in one line."""
-    text = re.split(r"\n\s+0: ", short(error))[0]
-    return re.sub(r"(\x1b\[\d+m|↳|\s)+", " ", text).strip().rstrip(".")
+    text = re.split(r"\n\s+0: ", re.sub(r"\x1b\[\d+m", "", str(error)))[0]
+    causes = [" ".join(cause.split()) for cause in text.split("↳")]
+    message = re.search("<Message>(.*?)</Message>", causes[-1])
+    last = message[1] if message else causes[-1]
+    whole = last if len(causes) == 1 else f"{causes[0].removeprefix('Kernel error -> ')}: {last}"
+    return (whole if len(whole) < 300 else f"{whole[:300]} …").rstrip(".")

@@ -95,8 +95,8 @@ def _remedied(name: str, why: str, found: _Found, table: "DeltaTable", step: Res
         return _refused(name, why, hindrance, step.to_version)
     to = step.to_version
     rows = {None: "loses all rows", step.from_version: "keeps its rows"}.get(to, f"goes back to version {to}")
-    text = f"It {rows}, and takes the batches from {step.to_batch + 1} on as new."
-    remedy = f"Let respool restore it with --restore-sink: from version {step.from_version}, it {rows}."
+    text = f"Restored, it {rows}, and takes the batches from {step.to_batch + 1} on as new."
+    remedy = f"Let respool restore it with --restore-sink: from version {step.from_version} it {rows}."
     return Replay(name, text, why, remedy, step)
 
 

@@ -40,7 +40,7 @@ def replay(folder: str, first_batch: int) -> Replay:
     inside, outside = _relative(files, folder, later)
     log = sorted((name for name, number in entries.items() if number >= first_batch), key=entries.__getitem__)
     moving = _with_companions(files, folder, [*(f"{_LOG}/{name}" for name in reversed(log)), *inside])
-    text = f"The {len(inside)} files of the batches from {first_batch} on move aside, and are written again."
+    text = f"Restored, it loses {len(inside)} files of the batches from {first_batch} on, and takes these as new."
     if outside:
         text += f" {outside} files named in its log are not in the folder, and stay as they are."
     remedy = "Let respool move its files of these batches aside with --restore-sink."
