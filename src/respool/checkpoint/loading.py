@@ -101,15 +101,16 @@ def unsound(checkpoint: Checkpoint, loads: Iterable[Load]) -> dict[str, str]:
     found: dict[str, str] = {}
     for path, data in checkpoint.files.read_many(list(zips)).items():
         if isinstance(data, Exception):
-            found[path] = str(data)
+            found[path] = f"{path} cannot be read: {data}"
             continue
         try:
             lacking = sorted(set(tables_named(path, data)) - zips[path].store.tables)
         except CheckpointError as error:
-            found[path] = str(error)
+            found[path] = str(error).rstrip(".")
             continue
         if lacking:
-            found[path] = f"SSTs/{lacking[0]} is missing" + (f", and {len(lacking) - 1} more" if lacking[1:] else "")
+            more = f", and {len(lacking) - 1} more" if lacking[1:] else ""
+            found[path] = f"{path} needs SSTs/{lacking[0]}{more}, which is missing"
     return found
 
 

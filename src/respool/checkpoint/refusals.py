@@ -113,7 +113,7 @@ def notes(
     trims: Mapping[str, Trim],
 ) -> list[str]:
     """Return what a user should know of a rewind that is not refused."""
-    found = [f"{path} is damaged and moves aside; older files serve in its place." for path in sorted(damaged)]
+    found = [f"{why}. It moves aside; older files serve in its place." for _, why in sorted(damaged.items())]
     if any(trim.kept_whole for trim in trims.values()):
         found.append("The log of input files was compacted since: all files to be read again come in one batch.")
     if request.same_range:

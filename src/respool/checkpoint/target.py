@@ -115,7 +115,7 @@ def loads(checkpoint: Checkpoint, version: int) -> tuple[list[Load], dict[str, s
                 loading.load_of(checkpoint, _without(store, bad), version)
             except CheckpointError as error:
                 path = next(path for path in bad if path.startswith(f"{store.folder}/"))
-                raise CheckpointError(f"{path} is damaged ({bad[path].rstrip('.')}). {error}") from error
+                raise CheckpointError(f"{bad[path]}. {error}") from error
 
 
 def reachable(checkpoint: Checkpoint, same_range: bool = False) -> list[Span]:
