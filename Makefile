@@ -32,6 +32,10 @@ check: $(STAMP) ## Lint and type-check
 test: check ## Run all tests, on a real broker and a real Spark
 	$(BIN)/pytest
 
+.PHONY: bench
+bench: $(STAMP) ## Measure how long it takes to show a large checkpoint and to plan its rewind
+	$(BIN)/python benchmarks/rewind.py $(ARGS)
+
 .PHONY: lock
 lock: $(STAMP) ## Write the pinned requirements again, from pyproject.toml
 	$(BIN)/uv pip compile $(LOCK) --group build -o requirements/build.txt

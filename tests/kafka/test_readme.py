@@ -69,7 +69,7 @@ def test_the_settings_of_the_readme_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", sorted(set(re.findall(r"^(respool .*?)(?:  +#.*)?$", README, re.MULTILINE))))
 def test_every_command_and_option_of_the_readme_exists(line: str, respool: str) -> None:
     words = line.split()[1:]
-    command = words[:2] if words[0] in ("archive", "broker", "topic") else words[:1]
+    command = words[:2] if words[0] in ("archive", "broker", "checkpoint", "topic") else words[:1]
     told = subprocess.run([respool, *command, "--help"], capture_output=True, text=True, check=True, timeout=30).stdout
     for option in (word for word in words if word.startswith("--")):
         assert option in told, f"respool {' '.join(command)} has no {option}"

@@ -22,18 +22,25 @@ class LocalFiles:
         pending = [""]
         while pending:
             folder = pending.pop()
-            names: list[str] = []
             try:
-                with os.scandir(self._at(folder)) as entries:
-                    for entry in entries:
-                        if not entry.is_dir():
-                            names.append(entry.name)
-                        elif folder or entry.name != OWN:
-                            pending.append(f"{folder}/{entry.name}" if folder else entry.name)
+                names, folders = self._list(folder)
             except OSError as error:
+                names, folders = [], []
                 listing.unreadable[folder] = short(error)
             listing.folders[folder] = names
+            pending += [f"{folder}/{name}" if folder else name for name in folders if folder or name != OWN]
         return listing
+
+    def _list(self, folder: str) -> tuple[list[str], list[str]]:
+        """Return the names of the files and of the folders in a folder."""
+        if folder in ("offsets", "commits"):  # flat, and by far the largest
+            return os.listdir(self._at(folder)), []
+        names: list[str] = []
+        folders: list[str] = []
+        with os.scandir(self._at(folder)) as entries:
+            for entry in entries:
+                (folders if entry.is_dir() else names).append(entry.name)
+        return names, folders
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in one folder; none when it is not there."""
@@ -61,9 +68,10 @@ class LocalFiles:
     def facts(self, paths: Iterable[str]) -> dict[str, Facts]:
         """Return the facts of those files that are there."""
         found = {}
+        base = f"{self.root}/"
         for path in paths:
             try:
-                known = os.stat(self._at(path))
+                known = os.stat(base + path)
             except OSError:
                 continue
             found[path] = Facts(known.st_size, known.st_mtime)

@@ -1,0 +1,158 @@
+"""`respool checkpoint` as a user types it."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.golden import unpack
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """A golden checkpoint, as that of a pipeline in a home."""
+    home = tmp_path / ".respool" / "checkpoints"
+    home.mkdir(parents=True)
+    return unpack(tmp_path, "kafka").rename(home / "mine")
+
+
+@pytest.fixture
+def run(respool: str, tmp_path: Path) -> Command:
+    def call(*words: str, answer: str = "") -> "subprocess.CompletedProcess[str]":
+        command = [respool, "checkpoint", *words]
+        return subprocess.run(command, cwd=tmp_path, input=answer, capture_output=True, text=True, timeout=60)
+
+    return call
+
+
+def names(folder: Path) -> set[str]:
+    return {str(file.relative_to(folder)) for file in folder.rglob("*") if "_respool" not in file.parts}
+
+
+def test_a_checkpoint_is_shown(run: Command, checkpoint: Path) -> None:
+    shown = run("show", "mine").stdout
+    newest = max(int(file.name) for file in (checkpoint / "offsets").glob("[0-9]*"))
+    for text in (
+        "Query ",
+        "━",
+        f"▶ {newest}",
+        f"{newest + 1} is next",
+        "Not earlier: it is the first batch",
+        "operator",
+    ):
+        assert text in shown
+    assert len([line for line in shown.splitlines() if line.endswith("yes")]) == newest + 1
+    assert run("show", str(checkpoint)).stdout.splitlines()[1:] == shown.splitlines()[1:]
+
+
+def test_json_has_all_of_it(run: Command, checkpoint: Path) -> None:
+    found = json.loads(run("show", "mine", "--json").stdout)
+    assert found["query_id"] == json.loads((checkpoint / "metadata").read_text())["id"]
+    assert found["kept"] == len(found["batches"]) == found["newest"] + 1
+    assert found["earliest"] == {"batch": 0, "why": "it is the first batch"}
+    assert found["settings"]["shuffle partitions"] == "2"
+    read = [source["records"] for batch in found["batches"] for source in batch["sources"]]
+    assert sum(read) > 0
+    assert all(batch["committed"] for batch in found["batches"])
+    assert found["operators"][0]["partitions"] == 2
+    few = json.loads(run("show", "mine", "--json", "--batches", "2").stdout)
+    assert few["batches"] == found["batches"][-2:]
+
+
+def test_a_rewind_asks_and_can_be_taken_back(run: Command, checkpoint: Path) -> None:
+    before = names(checkpoint)
+    plan = run("rewind", "mine", "--to-batch", "4", "--dry-run")
+    assert plan.returncode == 0, plan.stderr
+    assert names(checkpoint) == before
+    said_no = run("rewind", "mine", "--to-batch", "4", answer="n\n")
+    assert said_no.returncode == 1
+    assert names(checkpoint) == before
+    said_yes = run("rewind", "mine", "--to-batch", "4", "--reason", "a bad deploy", answer="y\n")
+    assert said_yes.returncode == 0, said_yes.stderr
+    assert plan.stdout in said_yes.stdout
+    assert "Batch 4 is the next to run. Take this back with: respool checkpoint undo mine" in said_yes.stdout
+    assert not (checkpoint / "offsets" / "4").exists()
+    [past] = json.loads(run("history", "mine", "--json").stdout)
+    assert (past["to_batch"], past["reason"], past["undone"]) == (4, "a bad deploy", None)
+    assert past["files"] == len(before - names(checkpoint))
+    assert "a bad deploy" in run("history", "mine").stdout
+
+    undone = run("undo", "mine", "--yes")
+    assert undone.returncode == 0, undone.stderr
+    assert names(checkpoint) == before
+    again = run("undo", "mine", "--yes")
+    assert again.returncode == 1
+    assert "is there to take back" in again.stderr
+
+
+def test_a_rewind_for_programs(run: Command, checkpoint: Path) -> None:
+    plan = json.loads(run("rewind", "mine", "--last", "2", "--json", "--dry-run").stdout)
+    assert plan["done"] is False
+    done = json.loads(run("rewind", "mine", "--last", "2", "--json", "--yes").stdout)
+    assert done["done"] is True
+    assert done["run_again"] == plan["run_again"] == [done["batch"], done["batch"] + 1]
+    assert {step["source"] for step in done["steps"]} == {step["source"] for step in plan["steps"]}
+    asked = run("rewind", "mine", "--last", "2", "--json")
+    assert asked.returncode == 2
+    assert "add --yes or --dry-run" in asked.stderr
+
+
+def test_old_rewinds_are_purged(run: Command, checkpoint: Path) -> None:
+    run("rewind", "mine", "--last", "2", "--yes")
+    assert "Nothing is that old." in run("purge", "mine", "--yes").stdout
+    assert list((checkpoint / "_respool" / "aside").iterdir())
+    assert run("purge", "mine", "--older-than", "0s", "--yes").returncode == 0
+    assert not list((checkpoint / "_respool" / "aside").iterdir())
+    assert "was purged" in run("undo", "mine", "--yes").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("rewind", "mine"), "name one of --to-batch, --to-time, --to-offsets and --last"),
+        (("rewind", "mine", "--to-batch", "1", "--last", "1"), "name one of"),
+        (("rewind", "mine", "--to-offsets", "{}"), "expected JSON such as"),
+        (("rewind", "mine", "--to-offsets", "visits"), "expected JSON such as"),
+        (("rewind", "mine", "--to-time", "yesterday"), "'yesterday' is not a time"),
+        (("rewind", "mine", "--to-time", "2024-01-01", "--timezone", "Mars"), "Mars"),
+        (("rewind", "mine", "--to-batch", "2", "--sink", "paper:x"), "paper"),
+        (("rewind", "mine", "--to-batch", "999"), "There is no batch 999"),
+        (("show", "mine", "--batches", "few"), "expected a number above 0, or all"),
+        (("show", "mime"), "Did you mean 'mine'?"),
+        (("show", "/no/such/folder"), "There is no checkpoint /no/such/folder"),
+        (("show", "."), "is not a checkpoint of a streaming query"),
+        (("show", "nosuch://bucket/x"), "Name a folder, or a URL"),
+        (("undo", "mine", "--yes"), "is there to take back"),
+        (("purge", "mine", "--older-than", "long"), "long"),
+        (("verify", "."), "checkpoint"),
+    ],
+)
+def test_wrong_input_is_told_and_changes_nothing(
+    words: tuple[str, ...], told: str, run: Command, checkpoint: Path
+) -> None:
+    before = names(checkpoint)
+    done = run(*words)
+    assert done.returncode != 0
+    assert told in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+    assert names(checkpoint) == before
+
+
+def test_nothing_here_starts_a_jvm_or_loads_spark(tmp_path: Path, checkpoint: Path) -> None:
+    import sys
+
+    script = (
+        "import sys; sys.argv = ['respool', 'checkpoint', *sys.argv[1:]]\n"
+        "from respool.cli.app import app\n"
+        "try: app()\n"
+        "finally: assert not {'pyspark', 'fsspec', 'deltalake', 'pyarrow', 'confluent_kafka'} & set(sys.modules)\n"
+    )
+    for words in (("show",), ("verify",), ("rewind", "--last", "1", "--dry-run"), ("history",)):
+        command = [sys.executable, "-c", script, words[0], str(checkpoint), *words[1:]]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+        assert "AssertionError" not in done.stderr
+        assert done.returncode == 0, done.stderr
