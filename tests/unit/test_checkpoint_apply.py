@@ -83,7 +83,7 @@ def contents(checkpoint: Path) -> dict[str, int]:
     return found
 
 
-@pytest.fixture(scope="module", params=["rocksdb", "ids-changelog"])
+@pytest.fixture(scope="module", params=["rocksdb", "transform-ids"])
 def golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpack(tmp_path_factory.mktemp("golden"), request.param)
 

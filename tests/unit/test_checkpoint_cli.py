@@ -2,11 +2,21 @@
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
+from respool import pipeline
+from respool.checkpoint import apply, claim
+from respool.checkpoint.local_files import LocalFiles
+from respool.checkpoint.plan import plan_rewind
+from respool.checkpoint.read import Checkpoint
+from respool.checkpoint.request import Request, World
+from respool.checkpoint.target import Last
+from respool.errors import CheckpointError
 from support.golden import unpack
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -101,6 +111,45 @@ def test_a_rewind_for_programs(run: Command, checkpoint: Path) -> None:
     assert "add --yes or --dry-run" in asked.stderr
 
 
+@pytest.fixture
+def cut_off(checkpoint: Path) -> Path:
+    """A checkpoint whose rewind was cut off half-way."""
+    files = LocalFiles(checkpoint)
+    request = Request(Last(2), words="--last 2")
+    journal = plan_rewind(Checkpoint(files), request, World(now=datetime.now(timezone.utc), ours=True)).journal
+    (checkpoint / "_respool").mkdir()
+    blocked = checkpoint / journal.moves[5].target
+    blocked.parent.mkdir(parents=True)
+    blocked.write_text("in the way")
+    with pytest.raises(CheckpointError, match="both are there"):
+        apply.apply(journal, files)
+    blocked.unlink()
+    return checkpoint
+
+
+def test_a_rewind_that_was_cut_off_is_finished_by_the_same_command(run: Command, cut_off: Path) -> None:
+    assert "A rewind to batch" in run("show", "mine").stdout
+    other = run("rewind", "mine", "--last", "3", "--yes")
+    assert other.returncode == 1
+    assert "Finish it with: respool checkpoint rewind mine --last 2, or take it back with" in other.stderr
+    with pytest.raises(
+        CheckpointError, match=r"A rewind of the checkpoint .* was cut off\. Finish it: .* --last 2, or"
+    ):
+        claim.check(str(cut_off), pipeline.find("visit-windows"))
+    done = run("rewind", "mine", "--last", "2", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "was cut off; it is finished now" in done.stderr
+    assert not (cut_off / "_respool" / "pending.json").exists()
+    newest = max(int(file.name) for file in (cut_off / "offsets").glob("[0-9]*"))
+    assert f"{newest + 1} is next" in run("show", "mine").stdout
+
+
+def test_a_rewind_that_was_cut_off_is_taken_back(run: Command, cut_off: Path, tmp_path: Path) -> None:
+    done = run("undo", "mine", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert names(cut_off) == names(unpack(tmp_path, "kafka"))
+
+
 def test_old_rewinds_are_purged(run: Command, checkpoint: Path) -> None:
     run("rewind", "mine", "--last", "2", "--yes")
     assert "Nothing is that old." in run("purge", "mine", "--yes").stdout
@@ -143,8 +192,6 @@ def test_wrong_input_is_told_and_changes_nothing(
 
 
 def test_nothing_here_starts_a_jvm_or_loads_spark(tmp_path: Path, checkpoint: Path) -> None:
-    import sys
-
     script = (
         "import sys; sys.argv = ['respool', 'checkpoint', *sys.argv[1:]]\n"
         "from respool.cli.app import app\n"

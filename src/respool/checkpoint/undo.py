@@ -3,9 +3,11 @@
 from datetime import datetime
 
 from respool.checkpoint import history
+from respool.checkpoint.files import open_reader
 from respool.checkpoint.plan import journal_id, require_listed
 from respool.checkpoint.read import Checkpoint
-from respool.checkpoint.steps import Journal, Left, backwards
+from respool.checkpoint.sink import require_undoable
+from respool.checkpoint.steps import Journal, Left, Restore, backwards
 from respool.errors import CheckpointError
 
 
@@ -25,6 +27,7 @@ def plan_undo(checkpoint: Checkpoint, now: datetime, reason: str | None = None) 
         raise CheckpointError(f"What the rewind {rewind.id} moved aside was purged; it cannot be taken back.")
     if cut_off is None:
         _require_not_run(checkpoint, rewind)
+        _require_sink_as_left(rewind)
     return Journal(
         id=f"{journal_id(now, rewind.newest.offsets)}-undo",
         operation="undo",
@@ -55,3 +58,21 @@ def _require_not_run(checkpoint: Checkpoint, rewind: Journal) -> None:
             "Taking the rewind back would mix two runs. Rewind again instead, to the batch you want. "
             "Nothing was changed."
         )
+
+
+def _require_sink_as_left(rewind: Journal) -> None:
+    """Raise CheckpointError when a sink that followed the rewind was written to since."""
+    for step in rewind.steps:
+        if isinstance(step, Restore):
+            require_undoable(step.table)
+    folders: dict[str, list[str]] = {}
+    for move in rewind.moves:
+        if move.sink is not None:
+            folders.setdefault(move.sink, []).append(move.source)
+    for folder, paths in folders.items():
+        new = sorted(open_reader(folder).facts(paths))
+        if new:
+            raise CheckpointError(
+                f"{folder}/{new[0]} is new since the rewind {rewind.id}: something has written there. "
+                "Taking the rewind back would mix two runs. Nothing was changed."
+            )
