@@ -2,7 +2,10 @@
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import Any
 
 
@@ -22,24 +25,37 @@ def out_json(value: Any) -> None:
 
 
 def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], empty: str) -> None:
-    """Print rows as a table of the named columns, numbers to the right; `empty` when there are none."""
+    """Print rows as a table of the named columns, numbers to the right; `empty` when there are none.
+
+    On a terminal that is too narrow, the widest column is folded.
+    """
     rows = list(rows)
     if not rows:
         out(empty)
         return
-    from rich.console import Console
-    from rich.table import Table
+    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+    numbers = [all(isinstance(row.get(column), int | float) for row in rows) for column in columns]
+    widths = [max(len(name), *(len(row[at]) for row in cells)) for at, name in enumerate(columns)]
+    if sys.stdout.isatty():
+        widest = widths.index(max(widths))
+        over = sum(widths) + 2 * (len(widths) - 1) - get_terminal_size().columns
+        widths[widest] = max(len(columns[widest]), 10, widths[widest] - max(over, 0))
+    start, end = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() else ("", "")
+    lines = [f"{start}{_line(columns, widths, numbers)}{end}"]
+    for row in cells:
+        lines += _folded(row, widths, numbers)
+    out("\n".join(lines))
 
-    drawn = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        number = all(isinstance(row.get(column), int | float) for row in rows)
-        drawn.add_column(column, justify="right" if number else "left", overflow="fold")
-    for row in rows:
-        drawn.add_row(*(_cell(row.get(column)) for column in columns))
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console.width = 200
-    console.print(drawn)
+
+def _folded(row: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) -> Iterator[str]:
+    folds = [wrap(cell, width) if len(cell) > width else [cell] for cell, width in zip(row, widths, strict=True)]
+    for cells in zip_longest(*folds, fillvalue=""):
+        yield _line(cells, widths, numbers)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) -> str:
+    parts = zip(cells, widths, numbers, strict=True)
+    return "  ".join(f"{cell:>{width}}" if right else f"{cell:<{width}}" for cell, width, right in parts).rstrip()
 
 
 def _cell(value: Any) -> str:
