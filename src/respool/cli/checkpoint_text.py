@@ -11,7 +11,7 @@ from respool.checkpoint.plan import RewindPlan
 from respool.checkpoint.sources import Reading
 from respool.checkpoint.steps import Journal, Move
 from respool.checkpoint.summary import BatchFacts, OperatorFacts, Summary
-from respool.cli.render import size
+from respool.cli.render import size, width
 
 _WIDTH = 60  # of the timeline
 _LABEL = 13
@@ -29,7 +29,7 @@ def time_text(ms: int | None) -> str | None:
 def line(label: str, text: str) -> str:
     """Return a line with its label in front; what is long is folded."""
     room = " " * _LABEL
-    folded = wrap(text, _FOLD - _LABEL, break_long_words=False, break_on_hyphens=False) or [""]
+    folded = wrap(text, min(_FOLD, width()) - _LABEL, break_long_words=False, break_on_hyphens=False) or [""]
     first, *more = folded
     return "\n".join([f"{label:<{_LABEL - 1}} {first}", *(f"{room}{one}" for one in more)])
 

@@ -8,6 +8,14 @@ from shutil import get_terminal_size
 from textwrap import wrap
 from typing import Any
 
+_NARROWEST = 12  # of a column that is folded
+_UNLIMITED = 10_000
+
+
+def width() -> int:
+    """Return how wide a line can be: as wide as the terminal, as wide as it likes where there is none."""
+    return get_terminal_size().columns if sys.stdout.isatty() else _UNLIMITED
+
 
 def say(message: str) -> None:
     """Tell the user what happens, on standard error: standard output is for results."""
@@ -27,7 +35,7 @@ def out_json(value: Any) -> None:
 def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], empty: str) -> None:
     """Print rows as a table of the named columns, numbers to the right; `empty` when there are none.
 
-    On a terminal that is too narrow, the widest column is folded.
+    On a terminal that is too narrow, the widest columns are folded.
     """
     rows = list(rows)
     if not rows:
@@ -36,10 +44,8 @@ def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], empty: str)
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
     numbers = [all(isinstance(row.get(column), int | float) for row in rows) for column in columns]
     widths = [max(len(name), *(len(row[at]) for row in cells)) for at, name in enumerate(columns)]
-    if sys.stdout.isatty():
-        widest = widths.index(max(widths))
-        over = sum(widths) + 2 * (len(widths) - 1) - get_terminal_size().columns
-        widths[widest] = max(len(columns[widest]), 10, widths[widest] - max(over, 0))
+    while sum(widths) + 2 * (len(widths) - 1) > width() and max(widths) > _NARROWEST:
+        widths[widths.index(max(widths))] -= 1
     start, end = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() else ("", "")
     lines = [f"{start}{_line(columns, widths, numbers)}{end}"]
     for row in cells:
