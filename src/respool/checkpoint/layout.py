@@ -41,6 +41,12 @@ def stores(folders: Mapping[str, list[str]]) -> tuple[StateStore, ...]:
     return tuple(sorted(found, key=lambda one: (one.operator, one.partition, one.name)))
 
 
+def state_file(name: str) -> StateFile | None:
+    """Return what a name says of a file of a state store; None when it is none."""
+    match = _FILE.fullmatch(name)
+    return StateFile(int(match[1]), match[2], cast(StateKind, match[3]), name) if match else None
+
+
 def run_files(folders: Mapping[str, list[str]]) -> list[tuple[int, str]]:
     """Return what a query wrote once in each of its runs, with the first batch of that run."""
     found = []
@@ -70,9 +76,9 @@ def is_leftover(name: str) -> bool:
 def _state_files(names: Iterable[str]) -> tuple[tuple[StateFile, ...], tuple[str, ...]]:
     files, strange = [], []
     for name in names:
-        match = _FILE.fullmatch(name)
-        if match:
-            files.append(StateFile(int(match[1]), match[2], cast(StateKind, match[3]), name))
+        file = state_file(name)
+        if file is not None:
+            files.append(file)
         elif not name.startswith(".") and name.rpartition(".")[2] in _KINDS:
             strange.append(name)
     return tuple(sorted(files, key=lambda one: one[0])), tuple(sorted(strange))

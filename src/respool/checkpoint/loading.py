@@ -6,7 +6,9 @@ as a snapshot. In state format 2 only files with the unique id that the batch's 
 
 import io
 import json
+import struct
 import zipfile
+import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,6 +16,22 @@ from dataclasses import dataclass
 from respool.checkpoint.model import SNAPSHOTS, Span, StateFile, StateStore, spans
 from respool.checkpoint.read import Checkpoint
 from respool.errors import CheckpointError
+
+# What Python raises on the bytes of a zip that is none any more.
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    KeyError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    IndexError,
+    OSError,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    struct.error,
+)
 
 
 @dataclass(frozen=True)
@@ -84,10 +102,13 @@ def tables_named(path: str, data: bytes) -> dict[str, int]:
     """Return the SST files that a zip of RocksDB needs, with their sizes; raise CheckpointError for a damaged zip."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            wrong = archive.testzip()
+            if wrong is not None:
+                raise zipfile.BadZipFile(f"{wrong} in it does not fit its checksum")
             text = archive.read("metadata").decode()
         facts = json.loads(text.split("\n", 1)[1])
         return {str(one["dfsSstFileName"]): int(one["sizeBytes"]) for one in facts.get("sstFiles", [])}
-    except (zipfile.BadZipFile, KeyError, ValueError, IndexError, OSError, EOFError, NotImplementedError) as error:
+    except _DAMAGED as error:
         raise CheckpointError(f"{path} is damaged: {error}.") from error
 
 
