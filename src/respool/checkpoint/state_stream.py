@@ -18,6 +18,8 @@ _LZ4, _ZSTD, _LZF = b"LZ4Block", b"\x28\xb5\x2f\xfd", b"ZV"
 _SNAPPY = b"\x82SNAPPY\0"
 _SNAPPY_HEADER = 16
 _RAW, _COMPRESSED = 0x10, 0x20
+_LEAST_BITS = 10  # of the size of a block
+_MOST = 1 << 26  # more than any block that Spark writes with snappy
 _SEED = 0x9747B28C
 _SUM_BITS = 0x0FFFFFFF  # lz4-java keeps 28 bits of the checksum
 _CODECS = ("lz4", "zstd", "snappy", "lzf")
@@ -49,6 +51,11 @@ def broken(kind: StateKind, data: bytes, codec: str = "lz4", trusted: bool = Fal
     return None
 
 
+def has_checksums(codec: str) -> bool:
+    """Return whether files of a codec have checksums in them, by which a changed byte is known."""
+    return "lz4" in codec.lower()
+
+
 def _lz4(data: bytes, trusted: bool) -> bytes:
     import pyarrow
 
@@ -60,8 +67,9 @@ def _lz4(data: bytes, trusted: bool) -> bytes:
     while len(data) - at >= _BLOCK.size:  # Spark takes less than a block's header for the end
         magic, token, packed, size, expected = _BLOCK.unpack_from(data, at)
         at += _BLOCK.size
-        method = token & 0xF0
-        if magic != _LZ4 or method not in (_RAW, _COMPRESSED) or packed < 0 or size < 0 or packed > len(data) - at:
+        method, most = token & 0xF0, 1 << (_LEAST_BITS + (token & 0x0F))
+        whole = 0 <= packed <= len(data) - at and 0 <= size <= most
+        if magic != _LZ4 or method not in (_RAW, _COMPRESSED) or not whole:
             raise _BrokenError(f"a block of it is not whole, {len(data) - at + _BLOCK.size} bytes before its end")
         block = view[at : at + packed]
         part = bytes(block) if method == _RAW else _unpacked(codec, block, size)
@@ -133,9 +141,9 @@ def _varint(block: bytes) -> int:
     value = 0
     for place, byte in enumerate(block[:5]):
         value |= (byte & 0x7F) << (7 * place)
-        if byte < 0x80:
+        if byte < 0x80 and value <= _MOST:
             return value
-    raise _BrokenError("a block of it names no size")
+    raise _BrokenError("a block of it names no size that can be")
 
 
 def _walk(kind: StateKind, plain: bytes) -> None:

@@ -1,0 +1,156 @@
+"""From the bytes of one file to what is wrong with it. Nothing is read here.
+
+What counts is what Spark does with the file. On a local disk Hadoop keeps a checksum beside each file, but Spark
+compares it only when it copies zips of state format 1 and SST files. Elsewhere, where the file has checksums in it that
+fit, one beside it that does not fit is told as stale.
+"""
+
+import struct
+import zlib
+from dataclasses import dataclass
+from itertools import islice
+
+from respool.checkpoint import layout, loading, state_stream
+from respool.errors import CheckpointError
+
+_HADOOP = b"crc\0"
+_UTF = struct.Struct(">H")
+_INT = struct.Struct(">i")
+# What a schema file holds: a text is JSON in one piece, texts in several; of version 3 that many times over.
+_SCHEMA = {
+    "v1": ("text", "text"),
+    "v2": ("texts", "texts"),
+    "v3": ("name", "id and texts", "id and texts", "texts", "texts"),
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is wrong with a file.
+
+    Attributes:
+        why: What keeps Spark from reading it; None if nothing was found.
+        stale: Whether its hidden checksum does not fit, though Spark does not mind.
+    """
+
+    why: str | None = None
+    stale: bool = False
+
+
+def of(
+    name: str, data: bytes, codec: str = "lz4", hidden: bytes | None = None, visible: bytes | None = None
+) -> Verdict:
+    """Return what is wrong with a file of a state store.
+
+    Args:
+        name: Its name.
+        data: Its bytes.
+        codec: The codec in the checkpoint's settings.
+        hidden: The bytes of Hadoop's checksum file of it, if there is one.
+        visible: The bytes of Spark's checksum file of it, if there is one.
+    """
+    if not data:
+        return Verdict("it is empty")
+    amiss = None if hidden is None else checksum(data, hidden)
+    file = layout.state_file(name)
+    if file is None:  # an SST
+        return Verdict(amiss)
+    if file.kind == "zip" and file.uid is None:
+        return Verdict(_zipped(name, data) or amiss)
+    why = None if visible is None else spark_checksum(data, visible)
+    if file.kind == "zip":
+        why = why or _zipped(name, data)
+    else:
+        trusted = hidden is not None and amiss is None
+        why = state_stream.broken(file.kind, data, codec, trusted) or why
+        if not state_stream.has_checksums(codec):
+            why = why or amiss  # Spark would read wrong bytes without a word
+    return Verdict(why, stale=amiss is not None and why is None)
+
+
+def checksum(data: bytes, hidden: bytes) -> str | None:
+    """Return how a file differs from what Hadoop's checksum file says; None if not, or if that is not one."""
+    if not hidden.startswith(_HADOOP) or len(hidden) < 8:
+        return None  # Hadoop takes it for none
+    (size,) = _INT.unpack_from(hidden, len(_HADOOP))
+    if size <= 0:
+        return None
+    sums = memoryview(hidden)[8:]
+    expected = (one for (one,) in struct.iter_unpack(">I", sums[: len(sums) - len(sums) % 4]))
+    view = memoryview(data)
+    for at in range(0, len(data), size):
+        if zlib.crc32(view[at : at + size]) != next(expected, None):
+            return f"its bytes from {at} on do not fit its hidden checksum file"
+    return "it is shorter than its hidden checksum file says" if list(islice(expected, 1)) else None
+
+
+def spark_checksum(data: bytes, visible: bytes) -> str | None:
+    """Return how a file differs from what Spark's own checksum file says; None if not."""
+    import json
+
+    import google_crc32c
+
+    try:
+        facts = json.loads(visible)
+        algorithm, expected, size = facts["algorithm"], int(facts["value"]), int(facts["mainFileSize"])
+    except (ValueError, TypeError, KeyError):
+        return "its checksum file is damaged"
+    if size != len(data):
+        return f"it has {len(data):,} bytes, its checksum file says {size:,}"
+    if algorithm != "CRC32C":
+        return None
+    found = int(google_crc32c.value(data))
+    return None if found == expected & 0xFFFFFFFF else "it does not fit its checksum file"
+
+
+def schema(data: bytes) -> str | None:
+    """Return what is wrong with a schema file of a state store; None if nothing was found."""
+    import json
+
+    try:
+        version, at = _text(data, 0)
+        if version not in _SCHEMA:
+            return f"it begins with {version[:20]!r}, expected {', '.join(_SCHEMA)}"
+        count, at = _number(data, at) if version == "v3" else (1, at)
+        for part in _SCHEMA[version] * count:
+            text, at = _part(data, at, part)
+            if part != "name":
+                json.loads(text)
+    except (struct.error, ValueError):
+        return "it ends too soon, or is no schema"
+    return None
+
+
+def _part(data: bytes, at: int, part: str) -> tuple[str, int]:
+    if part in ("name", "text"):
+        return _text(data, at)
+    at += _UTF.size if part == "id and texts" else 0
+    chunks, at = _number(data, at)
+    texts = []
+    for _ in range(chunks):
+        text, at = _text(data, at)
+        texts.append(text)
+    return "".join(texts), at
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    (number,) = _INT.unpack_from(data, at)
+    if not 0 <= number <= len(data):
+        raise ValueError(number)
+    return number, at + _INT.size
+
+
+def _text(data: bytes, at: int) -> tuple[str, int]:
+    (size,) = _UTF.unpack_from(data, at)
+    end = at + _UTF.size + size
+    if end > len(data):
+        raise ValueError(end)
+    return data[at + _UTF.size : end].decode(errors="replace"), end
+
+
+def _zipped(name: str, data: bytes) -> str | None:
+    try:
+        loading.tables_named(name, data)
+    except CheckpointError as error:
+        return str(error).partition(" is damaged: ")[2].rstrip(".") or str(error)
+    return None
