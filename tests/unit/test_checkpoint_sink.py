@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from respool.checkpoint.delta_log import Log
+from respool.checkpoint.delta_log import Log, open_table
 from respool.checkpoint.sink import (
     DeltaSink,
     FileSink,
@@ -309,6 +309,23 @@ def test_a_table_that_moved_on_since_the_plan(table: Path) -> None:
     with pytest.raises(CheckpointError, match=r"version 5 when the rewind was planned, and is now at version 6"):
         run_restore(step)
     assert batches(table) == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_a_writer_that_comes_in_between(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = [restore_of(table, 3), restore_of(table, 0)]
+
+    def late(location: str) -> DeltaTable:
+        found = open_table(location)
+        write(table, 99, app_id=None)
+        return found
+
+    for step in steps:
+        monkeypatch.setattr("respool.checkpoint.delta_restore.open_table", late)
+        with pytest.raises(CheckpointError, match="could not be restored"):
+            run_restore(replace(step, from_version=DeltaTable(table).version()))
+        monkeypatch.undo()
+    assert batches(table) == [0, 1, 2, 3, 4, 5, 99, 99]
+    assert newest(table) == 5
 
 
 def test_a_table_that_was_written_to_since_its_restore(table: Path) -> None:

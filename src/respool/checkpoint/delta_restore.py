@@ -108,22 +108,31 @@ def rehearse(table: "DeltaTable", step: RestoreTable) -> str | None:
 
 
 def _commit(table: "DeltaTable", change: _Change, name: str) -> None:
-    from deltalake import CommitProperties, Transaction
+    from deltalake import CommitProperties, PostCommitHookProperties, Transaction
 
-    now_ms = int(time.time() * 1000)
-    noted = [] if change.batch is None else [Transaction(change.app_id, change.batch, now_ms)]
+    noted = Transaction(change.app_id, change.batch or 0, int(time.time() * 1000))
     # Another writer's commit in between must fail this one, not be merged with it.
     properties = CommitProperties(
-        custom_metadata={MARK: change.mark}, max_commit_retries=0, app_transactions=noted or None
+        custom_metadata={MARK: change.mark},
+        max_commit_retries=0,
+        app_transactions=[noted] if change.batch is not None else None,
     )
+    # The table's log is the business of its own writers.
+    after = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
     with _telling(name):
         if change.to_version is None:
-            table.delete(commit_properties=properties)
+            table.delete(commit_properties=properties, post_commithook_properties=after)
         elif change.to_version == table.version():
-            columns = table.metadata().partition_columns
-            table.create_write_transaction([], "append", table.schema(), columns, commit_properties=properties)
+            table.create_write_transaction(
+                [],
+                "append",
+                table.schema(),
+                table.metadata().partition_columns,
+                commit_properties=properties,
+                post_commithook_properties=after,
+            )
         else:
-            table.restore(change.to_version, commit_properties=properties)
+            table.restore(change.to_version, commit_properties=properties, post_commithook_properties=after)
 
 
 @contextmanager
