@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from typer.testing import CliRunner
 
 from respool.checkpoint.delta_log import Log, open_table
 from respool.checkpoint.sink import (
@@ -24,7 +25,9 @@ from respool.checkpoint.sink import (
     run_restore,
     undo_restore,
 )
+from respool.cli.app import app
 from respool.errors import CheckpointError
+from support.golden import unpack
 
 QUERY = "5ba814c4-bb0f-43c5-9145-2a0b9f731857"
 NEW = "85d3871b-849c-4ffd-af01-9e274f53d3fa"
@@ -410,6 +413,38 @@ def test_a_restore_that_fails_says_what_to_do(table: Path) -> None:
     with pytest.raises(CheckpointError, match="respool checkpoint undo"):
         run_restore(step)
     assert DeltaTable(table).version() == 5
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("then", ["rewind", "undo"])
+def test_a_rewind_that_is_cut_off_at_its_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: bool, then: str
+) -> None:
+    checkpoint, table = unpack(tmp_path, "rocksdb"), tmp_path / "table"
+    query = json.loads((checkpoint / "metadata").read_text())["id"]
+    for batch in (11, 12, 13):
+        write(table, batch, query)
+
+    def command(*words: str) -> None:
+        CliRunner().invoke(app, ["checkpoint", *words, "--yes"], catch_exceptions=False)
+
+    def cut(step: RestoreTable) -> None:
+        if done:
+            run_restore(step)
+        raise KeyboardInterrupt
+
+    flags = ("--stopped", "--allow-data-loss", "--sink", f"delta:{table}", "--restore-sink")
+    rewind = ("rewind", str(checkpoint), "--to-batch", "12", *flags)
+    with monkeypatch.context() as broken:
+        broken.setattr("respool.checkpoint.sink.run_restore", cut)
+        command(*rewind)
+    assert DeltaTable(table).version() == (3 if done else 2)
+    assert (checkpoint / "_respool" / "pending.json").exists()
+    command(*(rewind if then == "rewind" else ("undo", str(checkpoint))))
+    assert not (checkpoint / "_respool" / "pending.json").exists()
+    expected = ([11], 11) if then == "rewind" else ([11, 12, 13], 13)
+    assert (batches(table), newest(table, query)) == expected
+    assert (checkpoint / "offsets" / "13").exists() == (then == "undo")
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
