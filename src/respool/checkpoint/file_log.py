@@ -4,6 +4,7 @@
 entry that it has read.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -61,9 +62,11 @@ def _inputs(checkpoint: Checkpoint, paths: list[str], last: int) -> tuple[str, .
     for path, data in checkpoint.files.read_many(paths).items():
         if isinstance(data, Exception):
             raise CheckpointError(f"{path} cannot be read: {data}") from data
-        for entry in logs.log_entries(path, logs.decode(path, data)):
-            if _entry_number(entry) > last:
-                found[str(entry.get("path"))] = None
+        with suppress(
+            CheckpointError, ValueError, TypeError
+        ):  # a damaged entry goes, too; its files come again though they are not named
+            entries = logs.log_entries(path, logs.decode(path, data))
+            found |= {str(entry.get("path")): None for entry in entries if _entry_number(entry) > last}
     return tuple(found)
 
 

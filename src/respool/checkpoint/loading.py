@@ -115,23 +115,29 @@ def tables_named(path: str, data: bytes) -> dict[str, int]:
 def unsound(checkpoint: Checkpoint, loads: Iterable[Load]) -> dict[str, str]:
     """Return the snapshots in RocksDB's zips among `loads` that cannot be loaded, by path, and why.
 
-    The zips are read, together where the store can; SST files are looked up in the listing.
+    The zips are read, together where the store can; of SST files it is asked whether they are there, and how large.
     """
     wanted = {f"{one.store.folder}/{one.snapshot.name}": one for one in loads if one.snapshot is not None}
     zips = {path: one for path, one in wanted.items() if path.endswith(".zip")}
     found: dict[str, str] = {}
+    needed: dict[str, dict[str, int]] = {}  # by zip: SST files and their sizes
     for path, data in checkpoint.files.read_many(list(zips)).items():
         if isinstance(data, Exception):
             found[path] = f"{path} cannot be read: {data}"
             continue
         try:
-            lacking = sorted(set(tables_named(path, data)) - zips[path].store.tables)
+            tables = tables_named(path, data)
         except CheckpointError as error:
             found[path] = str(error).rstrip(".")
             continue
-        if lacking:
-            more = f", and {len(lacking) - 1} more" if lacking[1:] else ""
-            found[path] = f"{path} needs SSTs/{lacking[0]}{more}, which is missing"
+        needed[path] = {f"{zips[path].store.folder}/SSTs/{name}": size for name, size in tables.items()}
+    facts = checkpoint.files.facts({one for tables in needed.values() for one in tables})
+    for path, tables in needed.items():
+        wrong = [one for one, size in tables.items() if one not in facts or facts[one].size != size]
+        if wrong:
+            name, more = wrong[0].rpartition("/")[2], f", and {len(wrong) - 1} more" if wrong[1:] else ""
+            what = "has another size" if wrong[0] in facts else "is missing"
+            found[path] = f"{path} needs SSTs/{name}{more}, which {what}"
     return found
 
 

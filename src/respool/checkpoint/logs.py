@@ -112,7 +112,7 @@ def _planned(path: str, version: int, head: str, sources: Iterable[SourceOffsets
         return Planned(
             version, int(facts.get("batchWatermarkMs", 0)), int(facts.get("batchTimestampMs", 0)), conf, found
         )
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise _broken(path, f"its second line cannot be understood ({error})") from error
 
 
@@ -129,7 +129,7 @@ def _committed(path: str, version: int, lines: list[str]) -> Committed:
             for operator, partitions in ids.items()
         }
         return Committed(version, int(facts.get("nextBatchWatermarkMs", 0)), by_operator)
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise _broken(path, f"it cannot be understood ({error})") from error
 
 

@@ -119,7 +119,7 @@ def topics(checkpoint: Checkpoint) -> set[str]:
     """Return the Kafka topics that the query read in its newest batch."""
     if not checkpoint.offsets:
         return set()
-    newest = checkpoint.planned(checkpoint.offsets[-1])
+    newest = checkpoint.newest_planned()
     return {topic for source in newest.sources for topic, _ in sources.kafka_parts(source.end)}
 
 
@@ -142,7 +142,7 @@ def _require_reachable(checkpoint: Checkpoint, batch: int, same_range: bool) -> 
 
 
 def _readings(checkpoint: Checkpoint, batch: int) -> tuple[Reading, ...]:
-    newest = checkpoint.planned(checkpoint.offsets[-1])
+    newest = checkpoint.newest_planned()
     before = checkpoint.planned(batch - 1) if batch > 0 else None
     found = []
     for one in newest.sources:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -58,6 +59,13 @@ class Checkpoint:
         """Return what a batch was to read; raise CheckpointError when its file is not there, or damaged."""
         return self._log(f"offsets/{batch}", logs.planned)
 
+    def newest_planned(self) -> Planned:
+        """Return what the newest batch was to read, or the newest one whose file is not damaged."""
+        for batch in reversed(self.offsets):
+            with suppress(CheckpointError):
+                return self.planned(batch)
+        raise CheckpointError(f"The checkpoint {self.root} has no file in offsets that can be read.")
+
     def committed(self, batch: int) -> Committed:
         """Return what a batch left; raise CheckpointError when its file is not there, or damaged."""
         return self._log(f"commits/{batch}", logs.committed)
@@ -70,7 +78,8 @@ class Checkpoint:
     def store_names(self, operator: int) -> tuple[str, ...]:
         """Return the names of an operator's stores, in the order of their unique ids."""
         for path in self._operator_metadata(operator):
-            return self._log(path, logs.operator_stores)
+            with suppress(CheckpointError):  # Spark, too, does without it
+                return self._log(path, logs.operator_stores)
         return tuple(sorted({one.name for one in self.stores if one.operator == operator}))
 
     def partitions(self, batch: int) -> int | None:
