@@ -7,6 +7,7 @@ fit, one beside it that does not fit is told as stale.
 
 import struct
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -31,10 +32,12 @@ class Verdict:
     Attributes:
         why: What keeps Spark from reading it; None if nothing was found.
         stale: Whether its hidden checksum does not fit, though Spark does not mind.
+        tables: The SST files that a zip needs, with their sizes; None for what is no zip, or none any more.
     """
 
     why: str | None = None
     stale: bool = False
+    tables: Mapping[str, int] | None = None
 
 
 def of(
@@ -55,16 +58,17 @@ def of(
     file = layout.state_file(name)
     if file is None:  # an SST
         return Verdict(amiss)
-    if file.kind == "zip" and file.uid is None:
-        return Verdict(_zipped(name, data) or amiss)
-    why = None if visible is None else spark_checksum(data, visible)
+    differs = None if visible is None else spark_checksum(data, visible)
     if file.kind == "zip":
-        why = why or _zipped(name, data)
-    else:
-        trusted = hidden is not None and amiss is None
-        why = state_stream.broken(file.kind, data, codec, trusted) or why
-        if not state_stream.has_checksums(codec):
-            why = why or amiss  # Spark would read wrong bytes without a word
+        counts, ignored = (amiss, None) if file.uid is None else (differs, amiss)
+        try:
+            return Verdict(counts, counts is None and ignored is not None, loading.tables_named(name, data))
+        except CheckpointError as error:
+            return Verdict(str(error).removeprefix(f"{name} is damaged: ").rstrip("."))
+    trusted = hidden is not None and amiss is None
+    why = state_stream.broken(file.kind, data, codec, trusted) or differs
+    if not state_stream.has_checksums(codec):
+        why = why or amiss  # Spark would read wrong bytes without a word
     return Verdict(why, stale=amiss is not None and why is None)
 
 
@@ -146,11 +150,3 @@ def _text(data: bytes, at: int) -> tuple[str, int]:
     if end > len(data):
         raise ValueError(end)
     return data[at + _UTF.size : end].decode(errors="replace"), end
-
-
-def _zipped(name: str, data: bytes) -> str | None:
-    try:
-        loading.tables_named(name, data)
-    except CheckpointError as error:
-        return str(error).partition(" is damaged: ")[2].rstrip(".") or str(error)
-    return None
