@@ -15,7 +15,6 @@ from respool.cli.render import size, width
 
 _WIDTH = 60  # of the timeline
 _LABEL = 13
-_FOLD = 118  # the widest line
 _SHOWN_PARTS = 12  # of a source, before they are only counted
 
 
@@ -27,9 +26,9 @@ def time_text(ms: int | None) -> str | None:
 
 
 def line(label: str, text: str) -> str:
-    """Return a line with its label in front; what is long is folded."""
+    """Return a line with its label in front; what is too long for the terminal is folded."""
     room = " " * _LABEL
-    folded = wrap(text, min(_FOLD, width()) - _LABEL, break_long_words=False, break_on_hyphens=False) or [""]
+    folded = wrap(text, max(20, width() - _LABEL), break_long_words=False, break_on_hyphens=False) or [""]
     first, *more = folded
     return "\n".join([f"{label:<{_LABEL - 1}} {first}", *(f"{room}{one}" for one in more)])
 
