@@ -1,0 +1,137 @@
+"""Checks of the folder itself: that it is a checkpoint, that it can be read, and that nothing in it is half done."""
+
+import shlex
+from collections.abc import Iterator
+
+from respool.checkpoint import history, layout
+from respool.checkpoint.files import local_path
+from respool.checkpoint.findings import Finding, few, note, rewind, unreadable
+from respool.checkpoint.read import Checkpoint
+from respool.errors import CheckpointError
+
+_FOLDERS = ("offsets", "commits", "state", "sources")
+_COPY = "Move it away, and put the folder back from a copy."
+
+
+def unfinished(checkpoint: Checkpoint) -> Iterator[Finding]:
+    """Find a rewind or an undo that was cut off, and what respool cannot read of its own."""
+    root = shlex.quote(checkpoint.root)
+    try:
+        cut_off = history.pending(checkpoint.files)
+    except CheckpointError as error:
+        yield Finding(_sentence(error), "Ask for help before you change or start anything here.")
+        return
+    if cut_off is not None:
+        undo = f"respool checkpoint undo {root}"
+        what = (
+            f"The {cut_off.operation} {cut_off.id} was cut off: the query cannot start. {history.PENDING} tells of it."
+        )
+        again = f"respool checkpoint rewind {root} {cut_off.request}"
+        way = f"Finish it with: {again}, or take it back with: {undo}"
+        yield Finding(what, f"Finish it with: {undo}" if cut_off.operation == "undo" else way)
+    try:
+        history.past(checkpoint.files)
+    except CheckpointError as error:
+        yield note(_sentence(error), "Move that file out of the folder; what it moved aside can no longer be undone.")
+
+
+def listed(checkpoint: Checkpoint) -> Iterator[Finding]:
+    """Find folders that cannot be listed."""
+    for folder, why in sorted(checkpoint.listing.unreadable.items()):
+        yield unreadable(folder or checkpoint.root, why)
+
+
+def is_checkpoint(checkpoint: Checkpoint) -> Iterator[Finding]:
+    """Find out that a folder is no checkpoint, and what it is instead."""
+    inside = sorted({folder.split("/")[0] for folder in checkpoint.folders if folder} | set(checkpoint.folders[""]))
+    if {"metadata", *_FOLDERS} & set(inside):
+        return
+    root = checkpoint.root
+    what = f"{root} is not a checkpoint of a streaming query"
+    nested = sorted({folder.rpartition("/offsets")[0] for folder in checkpoint.folders if folder.endswith("/offsets")})
+    if nested:
+        command = f"respool checkpoint verify {shlex.quote(f'{root}/{nested[0]}')}"
+        yield Finding(f"{what}, but holds some: {few(nested)}.", f"Name one of them: {command}")
+    elif "_delta_log" in inside or "_spark_metadata" in inside:
+        yield Finding(f"{what}, but a table that a query writes.", "Name the folder in the query's checkpointLocation.")
+    elif inside:
+        expected = "expected the file metadata and the folders offsets and commits."
+        yield Finding(f"{what}: it holds {few(inside)}; {expected}", "Check the path.")
+    else:
+        yield Finding(f"{what}: it is empty.", "Check the path. A query that starts here begins with batch 0.")
+
+
+def misplaced(checkpoint: Checkpoint) -> Iterator[Finding]:
+    """Find files in the place of folders, and folders in the place of files."""
+    for name in _FOLDERS:
+        if name in checkpoint.folders[""]:
+            yield Finding(f"{name} is a file; expected a folder.", _COPY)
+    for folder, names in checkpoint.folders.items():
+        if folder in ("state", "sources") or (folder.startswith("state/") and folder.count("/") == 1):
+            for name in sorted(names):
+                if name.isdecimal():
+                    yield Finding(f"{folder}/{name} is a file; expected a folder.", _COPY)
+        path = folder.split("/")
+        newest = checkpoint.offsets[-1] if checkpoint.offsets else -1
+        if path == ["metadata"]:
+            yield Finding("metadata is a folder; expected a file.", "Move it away, and put the file back from a copy.")
+        elif len(path) == 2 and path[0] in ("offsets", "commits") and path[1].isdecimal():
+            what, later = f"{folder} is a folder; expected a file.", int(path[1]) > newest
+            yield Finding(f"{what} Spark stops when it comes to it." if later else what, "Move it away.")
+
+
+def leftovers(checkpoint: Checkpoint, stale: list[str], orphans: list[str], vanished: list[str]) -> Iterator[Finding]:
+    """Find what is of no use any more; most of it does no harm."""
+    unfinished_files, alone = [], []
+    local = local_path(checkpoint.root) is not None
+    for folder, names in sorted(checkpoint.folders.items()):
+        there = set(names)
+        for name in sorted(names):
+            path = f"{folder}/{name}" if folder else name
+            if layout.is_leftover(name):
+                unfinished_files.append(path)
+            elif layout.is_companion(name) and _main_file(name) not in there and name[:-4] not in there:
+                if local and name.startswith(".") and _blocks(checkpoint, folder, _main_file(name)):
+                    what = f"{path} is the checksum of a file that is not there: Spark fails when it writes that file"
+                    yield Finding(f"{what}, as if another query was running.", f"Delete {path}.")
+                else:
+                    alone.append(path)
+    harmless = "Nothing: Spark ignores it. It may be deleted."
+    for what, paths in (
+        ("left by a process that was killed", unfinished_files),
+        ("checksums of files that are not there", alone),
+        ("SST files that no zip needs", orphans),
+        ("not as they were written, by their hidden checksums, though Spark can read them", stale),
+    ):
+        if paths:
+            remedy = "Nothing: Spark does not compare these checksums." if paths is stale else harmless
+            yield note(f"{len(paths):,} files are {what}: {few(paths)}.", remedy)
+    if vanished:
+        what = f"{len(vanished):,} files vanished while they were checked: {few(vanished)}."
+        yield note(what, "The query seems to run. Verify again when it has stopped.")
+
+
+def _main_file(name: str) -> str:
+    return name.removeprefix(".").removesuffix(".crc")
+
+
+def _blocks(checkpoint: Checkpoint, folder: str, name: str) -> bool:
+    """Return whether Spark will write a file and fail for the checksum of an older one, which it does not replace."""
+    number = int(name.removesuffix(".compact")) if name.removesuffix(".compact").isdecimal() else None
+    if number is not None and folder in ("offsets", "commits"):
+        return number >= checkpoint.next_batch and not checkpoint.has(folder, number)
+    if number is not None and folder.startswith("sources/"):
+        there = [one.removesuffix(".compact") for one in checkpoint.folders[folder]]
+        return number > max((int(one) for one in there if one.isdecimal()), default=-1)
+    if number is not None and folder.endswith("/_metadata/v2"):
+        return number >= checkpoint.next_batch
+    return folder.endswith("/_metadata") and name in ("metadata", "schema")
+
+
+def _sentence(error: CheckpointError) -> str:
+    return str(error).partition(" Ask for help")[0]
+
+
+def rewinds_to_next(checkpoint: Checkpoint) -> str:
+    """Return the command that moves aside what does not belong to the batches there are."""
+    return rewind(checkpoint.root, checkpoint.next_batch)

@@ -1,0 +1,153 @@
+"""All of `offsets` and `commits`, read once, and only what checks need kept of it: there can be very many."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from respool.checkpoint import logs, sources
+from respool.checkpoint.findings import is_denied
+from respool.checkpoint.model import Planned
+from respool.checkpoint.read import Checkpoint
+from respool.errors import CheckpointError
+
+_AT_A_TIME = 1000
+_MORE = (" See what can be done", " A newer Spark wrote it")
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_SINCE_4_2 = "spark.sql.streaming.stateStore.rowChecksum.enabled"  # a setting that older Sparks do not write
+_CODEC = "spark.sql.streaming.stateStore.compression.codec"
+
+
+class PlannedFacts(NamedTuple):
+    """What a file of `offsets` says, as far as checks need it.
+
+    Attributes:
+        version: The version of its format.
+        sources: The sources' names.
+        partitions: How many partitions the state has, if it says so.
+        log_ends: For each source of files, the newest entry of its log.
+        back: What went back since the batch before; None if nothing did.
+    """
+
+    version: int
+    sources: tuple[str, ...]
+    partitions: int | None
+    log_ends: tuple[tuple[str, int], ...]
+    back: str | None
+
+
+class Bad(NamedTuple):
+    """Why a file of a log cannot be used; `denied` when a permission is all that is missing."""
+
+    why: str
+    denied: bool
+    unknown: bool
+
+
+@dataclass(frozen=True)
+class Logs:
+    """What `offsets` and `commits` say.
+
+    Attributes:
+        planned: By batch, the readable files of `offsets`.
+        committed: The batches whose file in `commits` is readable.
+        has_ids: Whether the newest commit names unique ids of the state: state format 2.
+        codec: What state files are compressed with.
+        repairs: Whether a Spark of 4.2 or later wrote the newest batch: it does without a damaged snapshot.
+        bad: By path, the files that cannot be used.
+        vanished: Files that were listed, but gone when they were to be read.
+    """
+
+    planned: Mapping[int, PlannedFacts]
+    committed: frozenset[int]
+    has_ids: bool
+    codec: str
+    repairs: bool
+    bad: Mapping[str, Bad]
+    vanished: tuple[str, ...]
+
+
+def read_logs(checkpoint: Checkpoint, on_read: Callable[[int], None]) -> Logs:
+    """Read all of both logs; `on_read` is told how many files were read since."""
+    planned: dict[int, PlannedFacts] = {}
+    bad: dict[str, Bad] = {}
+    vanished: list[str] = []
+    known: dict[Any, Any] = {}  # what most files share is kept once
+    before: Planned | None = None
+    newest: Planned | None = None
+    for batch, found in _parsed(checkpoint, "offsets", logs.planned, bad, vanished, on_read):
+        planned[batch] = _facts(found, before, known)
+        before = newest = found
+    committed: set[int] = set()
+    has_ids = False
+    for batch, finished in _parsed(checkpoint, "commits", logs.committed, bad, vanished, on_read):
+        committed.add(batch)
+        has_ids = bool(finished.state_ids)
+    conf = newest.conf if newest else {}
+    codec = conf.get(_CODEC, "lz4")
+    return Logs(planned, frozenset(committed), has_ids, codec, _SINCE_4_2 in conf, bad, tuple(vanished))
+
+
+def reason(error: BaseException, path: str) -> str:
+    """Return why a file cannot be used, without its path and without advice that is given elsewhere."""
+    text = str(error)
+    for more in _MORE:
+        text = text.partition(more)[0]
+    text = text.removeprefix(f"{path} ").removeprefix(f"{path}: ")
+    return "permission denied" if is_denied(error) else text.rstrip(".")
+
+
+def _parsed(
+    checkpoint: Checkpoint,
+    folder: str,
+    parse: Callable[[str, str], Any],
+    bad: dict[str, Bad],
+    vanished: list[str],
+    on_read: Callable[[int], None],
+) -> Iterator[tuple[int, Any]]:
+    batches = checkpoint.offsets if folder == "offsets" else checkpoint.commits
+    for start in range(0, len(batches), _AT_A_TIME):
+        some = batches[start : start + _AT_A_TIME]
+        read = checkpoint.files.read_many([f"{folder}/{one}" for one in some])
+        on_read(len(some))
+        for batch in some:
+            path = f"{folder}/{batch}"
+            data = read[path]
+            if isinstance(data, FileNotFoundError):
+                vanished.append(path)
+                continue
+            try:
+                if isinstance(data, Exception):
+                    raise data
+                yield batch, parse(path, logs.decode(path, data))
+            except (CheckpointError, OSError) as error:
+                bad[path] = Bad(reason(error, path), is_denied(error), "newer Spark" in str(error))
+
+
+def _facts(found: Planned, before: Planned | None, known: dict[Any, Any]) -> PlannedFacts:
+    names = tuple(one.source for one in found.sources)
+    stated = found.conf.get(_PARTITIONS, "")
+    ends = tuple((one.source, one.end["logOffset"]) for one in found.sources if sources.kind_of(one.end) == "files")
+    return PlannedFacts(
+        version=found.version,
+        sources=known.setdefault(names, names),
+        partitions=int(stated) if stated.isdecimal() else None,
+        log_ends=ends,
+        back=_back(before, found) if before else None,
+    )
+
+
+def _back(before: Planned, after: Planned) -> str | None:
+    """Return what went back from one batch to the next, though it must not."""
+    if after.watermark_ms < before.watermark_ms:
+        return f"the watermark, from {before.watermark_ms} to {after.watermark_ms} ms"
+    for one in after.sources:
+        start, end = before.end(one.source), one.end
+        if start == end or sources.kind_of(start) != sources.kind_of(end):
+            continue
+        old, new = sources.kafka_parts(start), sources.kafka_parts(end)
+        for topic, number in sorted(set(old) & set(new)):
+            if new[topic, number] < old[topic, number]:
+                return f"{topic}-{number}, from offset {old[topic, number]} to {new[topic, number]}"
+        if sources.kind_of(end) == "files" and end["logOffset"] < start["logOffset"]:
+            return f"the log of source {one.source}, from entry {start['logOffset']} to {end['logOffset']}"
+    return None

@@ -1,0 +1,112 @@
+"""What Spark reads of a stateful operator when a query starts: its metadata, and where its schemas are.
+
+Version 1 is one file, written once, which Spark can do without. Version 2 is one file for each run of the query, and
+names the files of the schemas by their whole address; Spark reads the newest one of the batches before.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from respool.checkpoint import damage, layout, logs
+from respool.checkpoint.files import local_path
+from respool.checkpoint.findings import is_denied
+from respool.checkpoint.log_facts import reason
+from respool.checkpoint.read import Checkpoint
+from respool.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class Flaw:
+    """What is wrong with a file of an operator.
+
+    Attributes:
+        path: The file.
+        what: What is wrong, to be read after the path.
+        elsewhere: Whether the only thing wrong is that it names files of another folder.
+        denied: Whether the only thing wrong is a permission.
+    """
+
+    path: str
+    what: str
+    elsewhere: bool = False
+    denied: bool = False
+
+
+def has_runs(checkpoint: Checkpoint, operator: int) -> bool:
+    """Return whether an operator keeps its metadata by runs of the query: version 2."""
+    base = f"state/{operator}"
+    return any(folder.startswith((f"{base}/_metadata/v2", f"{base}/_stateSchema")) for folder in checkpoint.folders)
+
+
+def runs(checkpoint: Checkpoint, operator: int) -> tuple[int, ...]:
+    """Return the first batches of the runs for which an operator has metadata of version 2."""
+    return layout.batches(checkpoint.folders.get(f"state/{operator}/_metadata/v2", ()))
+
+
+def flaw_of_run(checkpoint: Checkpoint, operator: int, batch: int) -> Flaw | None:
+    """Return what keeps Spark from reading an operator's metadata of version 2 for a start at a batch."""
+    if batch == 0:
+        return None
+    folder = f"state/{operator}/_metadata/v2"
+    run = max((one for one in runs(checkpoint, operator) if one < batch), default=None)
+    if run is None:
+        return Flaw(folder, f"has no file of a run before batch {batch}")
+    path = f"{folder}/{run}"
+    try:
+        addresses = logs.schema_paths(path, logs.decode(path, checkpoint.files.read(path)))
+    except (CheckpointError, OSError) as error:
+        return Flaw(path, reason(error, path), denied=is_denied(error))
+    for address in addresses:
+        flaw = _flaw_of_address(checkpoint, path, address)
+        if flaw is not None:
+            return flaw
+    return None
+
+
+def schemas(checkpoint: Checkpoint, operator: int) -> Iterator[tuple[str, bool]]:
+    """Yield where the schemas of an operator of version 1 have to be, and whether they are there."""
+    for name in checkpoint.store_names(operator) or ("default",):
+        folder = f"state/{operator}/0" + ("" if name == "default" else f"/{name}") + "/_metadata"
+        yield f"{folder}/schema", "schema" in checkpoint.folders.get(folder, ())
+
+
+def flaw_of_metadata(checkpoint: Checkpoint, path: str) -> Flaw | None:
+    """Return what keeps Spark from reading an operator's metadata of version 1; None when it is not there."""
+    try:
+        logs.operator_stores(path, logs.decode(path, checkpoint.files.read(path)))
+    except FileNotFoundError:
+        return None
+    except (CheckpointError, OSError) as error:
+        return Flaw(path, reason(error, path), denied=is_denied(error))
+    return None
+
+
+def flaw_of_schema(checkpoint: Checkpoint, path: str) -> Flaw | None:
+    """Return what keeps Spark from reading a schema."""
+    try:
+        why = damage.schema(checkpoint.files.read(path))
+    except (CheckpointError, OSError) as error:
+        return Flaw(path, f"cannot be read: {reason(error, path)}", denied=is_denied(error))
+    return None if why is None else Flaw(path, f"is damaged: {why}")
+
+
+def _flaw_of_address(checkpoint: Checkpoint, path: str, address: str) -> Flaw | None:
+    before, _, after = address.rpartition("/state/")
+    inside = f"state/{after}"
+    folder, _, name = inside.rpartition("/")
+    there = name in checkpoint.folders.get(folder, ())
+    if _place(before) != _place(checkpoint.root):
+        return Flaw(path, f"names the schema {address}, which is not in this checkpoint", elsewhere=there)
+    if not there:
+        return Flaw(path, f"names the schema {inside}, which is missing")
+    return flaw_of_schema(checkpoint, inside)
+
+
+def _place(address: str) -> str:
+    """Return an address so that two of the same folder are alike."""
+    local = local_path(address)
+    if local is not None:
+        return os.path.realpath(unquote(str(local)) if address.startswith("file:") else local)
+    return address.partition("://")[2].rstrip("/")
