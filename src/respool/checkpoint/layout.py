@@ -8,6 +8,7 @@ state/<operator>/_stateSchema/<store>/<batch>_<uuid>
 
 import re
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import cast
 
 from respool.checkpoint.model import StateFile, StateKind, StateStore
@@ -22,7 +23,7 @@ _KINDS = ("delta", "snapshot", "changelog", "zip")
 
 def batches(names: Iterable[str]) -> tuple[int, ...]:
     """Return the ids of the batches in a log's folder, sorted; only all-digit names count for Spark."""
-    return tuple(sorted([int(name) for name in names if name.isdecimal()]))
+    return tuple(sorted([int(name) for name in names if name[0] != "." and name.isdecimal()]))
 
 
 def stores(folders: Mapping[str, list[str]]) -> tuple[StateStore, ...]:
@@ -76,12 +77,14 @@ def is_leftover(name: str) -> bool:
 def _state_files(names: Iterable[str]) -> tuple[tuple[StateFile, ...], tuple[str, ...]]:
     files, strange = [], []
     for name in names:
+        if name[0] == ".":  # half of them: checksums
+            continue
         file = state_file(name)
         if file is not None:
             files.append(file)
-        elif not name.startswith(".") and name.rpartition(".")[2] in _KINDS:
+        elif name.rpartition(".")[2] in _KINDS:
             strange.append(name)
-    return tuple(sorted(files, key=lambda one: one[0])), tuple(sorted(strange))
+    return tuple(sorted(files, key=itemgetter(0))), tuple(sorted(strange))
 
 
 def _has_named(folder: str, folders: Mapping[str, list[str]]) -> bool:

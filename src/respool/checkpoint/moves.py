@@ -8,6 +8,8 @@ from respool.checkpoint.model import SNAPSHOTS
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.steps import Move
 
+_STATE_KINDS = {"zip": "zips", "changelog": "changelogs", "delta": "deltas", "snapshot": "snapshots", "sst": "SSTs"}
+
 
 def moves(
     checkpoint: Checkpoint,
@@ -25,7 +27,8 @@ def moves(
     paths += [path for trim in trims.values() for path in trim.moves]
     whole = _with_companions(checkpoint, paths)
     facts = checkpoint.files.facts(whole)
-    return [Move(path, f"{history.ASIDE}/{name}/{path}", facts[path].size) for path in whole if path in facts]
+    aside = f"{history.ASIDE}/{name}/"
+    return [Move(path, aside + path, facts[path].size) for path in whole if path in facts]
 
 
 def _state_paths(checkpoint: Checkpoint, batch: int, damaged: Mapping[str, str]) -> list[str]:
@@ -51,7 +54,8 @@ def _with_companions(checkpoint: Checkpoint, paths: Sequence[str]) -> list[str]:
         if folder not in names:
             names[folder] = set(checkpoint.folders.get(folder, ()))
         found[path] = None
-        found |= dict.fromkeys(f"{folder}/{one}" for one in layout.companions(name, names[folder]))
+        for one in layout.companions(name, names[folder]):
+            found[f"{folder}/{one}"] = None
     return list(found)
 
 
@@ -64,6 +68,4 @@ def kind(path: str) -> str:
         return folder
     if folder.startswith("sources/"):
         return "source log"
-    return {"zip": "zips", "changelog": "changelogs", "delta": "deltas", "snapshot": "snapshots", "sst": "SSTs"}.get(
-        name.rpartition(".")[2], "state metadata"
-    )
+    return _STATE_KINDS.get(name.rpartition(".")[2], "state metadata")
