@@ -125,9 +125,11 @@ FLAGS = ("--stopped", "--allow-data-loss", "--yes")
 REWIND = ("rewind", CHECKPOINT, "--last", "2", *FLAGS)
 
 
-def test_show_rewind_and_undo(run: Run, s3: Any, checkpoint: dict[str, str], golden: Path) -> None:
+def test_show_verify_rewind_and_undo(run: Run, s3: Any, checkpoint: dict[str, str], golden: Path) -> None:
     shown, local = ok(run("show", CHECKPOINT, "--json")), ok(run("show", str(golden), "--json"))
     assert {**shown, "root": ""} == {**local, "root": ""}
+    verified = ok(run("verify", CHECKPOINT, "--json"))
+    assert verified["checks"] == ok(run("verify", str(golden), "--json"))["checks"]
 
     assert "may run" in error(run("rewind", CHECKPOINT, "--last", "2", "--yes"))
     assert seen(s3) == checkpoint
@@ -137,6 +139,7 @@ def test_show_rewind_and_undo(run: Run, s3: Any, checkpoint: dict[str, str], gol
     assert {path: checkpoint[path] for path in now} == now
     assert {"offsets/12", "offsets/13", "commits/12", "commits/13"} <= gone
     assert all(path.rsplit("/", 1)[1].split(".")[0] in ("12", "13", "14") for path in gone)
+    assert ok(run("verify", CHECKPOINT, "--json"))["ok"]
     [past] = ok(run("history", CHECKPOINT, "--json"))
     assert past["reason"] == "a trial"
 
@@ -146,6 +149,14 @@ def test_show_rewind_and_undo(run: Run, s3: Any, checkpoint: dict[str, str], gol
     assert [one["operation"] for one in again["rewinds"]] == ["rewind", "undo"]
     assert {**again, "rewinds": []} == shown
     assert "No rewind" in error(run("undo", CHECKPOINT, "--yes"))
+
+
+def test_verify_finds_what_is_missing(s3: Any, run: Run, checkpoint: dict[str, str]) -> None:
+    s3.rm(f"{BUCKET}/checkpoint/commits/13")
+    s3.rm(f"{BUCKET}/checkpoint/state/0/1/13.zip")
+    broken = run("verify", CHECKPOINT, "--json")
+    assert broken.returncode == 3
+    assert "state/0/1/13.zip" in broken.stdout or "version 13" in broken.stdout
 
 
 def test_a_dry_run_changes_nothing(run: Run, s3: Any, checkpoint: dict[str, str]) -> None:

@@ -31,7 +31,7 @@ class SourceLogs:
         for name in _needed(names, last):
             path = f"{folder}/{name}"
             if name not in names:
-                return path, "is missing"
+                return path, "is missing" if name.endswith(".compact") else f"is missing, and so is {name}.compact"
             why = self._read(path)
             if why is not None:
                 return path, why

@@ -1,6 +1,7 @@
 """Plays a scenario: shows each step, does it for real, and checks what comes of it."""
 
 import json
+import shlex
 import shutil
 import time
 from collections import Counter
@@ -125,7 +126,7 @@ class Player:
                 assert_never(step)
 
     def _command(self, words: tuple[str, ...]) -> None:
-        self._show(f"  $ respool {' '.join(words)}")
+        self._show(f"  $ respool {shlex.join(words)}")
         run = Running(words, self._settings.home, self._show_line)
         self._runs.append(run)
         code = run.finish(_PATIENCE)
