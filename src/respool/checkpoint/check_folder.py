@@ -16,6 +16,8 @@ _COPY = "Move it away, and put the folder back from a copy."
 def unfinished(checkpoint: Checkpoint) -> Iterator[Finding]:
     """Find a rewind or an undo that was cut off, and what respool cannot read of its own."""
     root = shlex.quote(checkpoint.root)
+    if "" in checkpoint.listing.unreadable:
+        return  # that is told for itself
     try:
         cut_off = history.pending(checkpoint.files)
     except CheckpointError as error:
@@ -44,7 +46,7 @@ def listed(checkpoint: Checkpoint) -> Iterator[Finding]:
 def is_checkpoint(checkpoint: Checkpoint) -> Iterator[Finding]:
     """Find out that a folder is no checkpoint, and what it is instead."""
     inside = sorted({folder.split("/")[0] for folder in checkpoint.folders if folder} | set(checkpoint.folders[""]))
-    if {"metadata", *_FOLDERS} & set(inside):
+    if {"metadata", *_FOLDERS} & set(inside) or "" in checkpoint.listing.unreadable:
         return
     root = checkpoint.root
     what = f"{root} is not a checkpoint of a streaming query"
@@ -71,13 +73,8 @@ def misplaced(checkpoint: Checkpoint) -> Iterator[Finding]:
             for name in sorted(names):
                 if name.isdecimal():
                     yield Finding(f"{folder}/{name} is a file; expected a folder.", _COPY)
-        path = folder.split("/")
-        newest = checkpoint.offsets[-1] if checkpoint.offsets else -1
-        if path == ["metadata"]:
-            yield Finding("metadata is a folder; expected a file.", "Move it away, and put the file back from a copy.")
-        elif len(path) == 2 and path[0] in ("offsets", "commits") and path[1].isdecimal():
-            what, later = f"{folder} is a folder; expected a file.", int(path[1]) > newest
-            yield Finding(f"{what} Spark stops when it comes to it." if later else what, "Move it away.")
+    if "metadata" in checkpoint.folders:
+        yield Finding("metadata is a folder; expected a file.", "Move it away, and put the file back from a copy.")
 
 
 def leftovers(checkpoint: Checkpoint, stale: list[str], orphans: list[str], vanished: list[str]) -> Iterator[Finding]:

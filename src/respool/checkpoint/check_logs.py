@@ -90,7 +90,7 @@ def order(known: Known, sound: Soundness) -> Iterator[Finding]:
         does = "cannot load the state" if known.has_ids else f"runs batch {newest} again, but not those before"
         what = f"commits/{missing} and commits/{newest} are missing at the end: Spark {does}."
         yield Finding(what, sound.mend(last + 1))
-    elif last == newest - 1:
+    elif last == newest - 1 and newest in logs_.planned:
         yield from _uncommitted(known, sound, newest)
     for batch, found in logs_.planned.items():
         status = Finding if batch == newest else note

@@ -89,6 +89,8 @@ def read_logs(checkpoint: Checkpoint, on_read: Callable[[int], None]) -> Logs:
 
 def reason(error: BaseException, path: str) -> str:
     """Return why a file cannot be used, without its path and without advice that is given elsewhere."""
+    if isinstance(error.__cause__, IsADirectoryError):
+        return "is a folder; expected a file"
     text = str(error)
     for more in _MORE:
         text = text.partition(more)[0]

@@ -1,0 +1,83 @@
+"""Ways to damage a checkpoint."""
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+
+def crc_of(path: Path) -> Path:
+    """Return Hadoop's hidden checksum file of a file."""
+    return path.parent / f".{path.name}.crc"
+
+
+def gone(path: Path) -> None:
+    """Delete a file with its checksum, or a whole folder."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+        crc_of(path).unlink(missing_ok=True)
+
+
+def written(path: Path, data: bytes | str) -> None:
+    """Write other bytes, as a program that knows no checksums."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    crc_of(path).unlink(missing_ok=True)
+
+
+def cut(path: Path, keep: float = 0.5) -> None:
+    """Cut a file off, as an upload that broke."""
+    data = path.read_bytes()
+    written(path, data[: int(len(data) * keep)])
+
+
+def flipped(path: Path, at: int | None = None) -> None:
+    """Change one byte, in the middle unless told where."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 if at is None else at] ^= 0xFF
+    written(path, bytes(data))
+
+
+def stale_crc(path: Path) -> None:
+    """Change the checksum of a file's first bytes."""
+    beside = crc_of(path)
+    data = bytearray(beside.read_bytes())
+    data[8] ^= 0xFF
+    beside.write_bytes(bytes(data))
+
+
+def edited(path: Path, old: str, new: str) -> None:
+    """Change a text."""
+    text = path.read_text()
+    assert old in text, (path, old)
+    written(path, text.replace(old, new))
+
+
+def tables_of(path: Path) -> list[Path]:
+    """Return the SST files that a zip needs."""
+    with zipfile.ZipFile(path) as archive:
+        facts = json.loads(archive.read("metadata").decode().split("\n", 1)[1])
+    return [path.parent / "SSTs" / one["dfsSstFileName"] for one in facts["sstFiles"]]
+
+
+def one(folder: Path, pattern: str) -> Path:
+    """Return the only file of a pattern that is not hidden."""
+    (found,) = (path for path in folder.glob(pattern) if not path.name.startswith("."))
+    return found
+
+
+def settled(checkpoint: Path) -> Path:
+    """Write the addresses of schemas anew, in a checkpoint that was copied."""
+    for path in checkpoint.glob("state/*/_metadata/v2/*"):
+        if path.name.isdecimal():
+            version, text = path.read_text().split("\n", 1)
+            facts = json.loads(text)
+            for store in facts["stateStoreInfo"]:
+                store["stateSchemaFilePaths"] = [
+                    f"file:{checkpoint}/state/{address.rpartition('/state/')[2]}"
+                    for address in store["stateSchemaFilePaths"]
+                ]
+            written(path, f"{version}\n{json.dumps(facts)}")
+    return checkpoint
