@@ -121,7 +121,10 @@ class RemoteFiles:
 
     def _find(self, folder: str) -> list[str]:
         with telling(self.root):
-            found = self._fs.find(self._at(folder), detail=True)
+            try:
+                found = self._fs.find(self._at(folder), detail=True)
+            except FileNotFoundError:  # of a bucket that is not there
+                found = {}
         self._listed.update({self._relative(path): _facts(info) for path, info in found.items()})
         return [self._relative(path) for path in found]
 
