@@ -10,9 +10,12 @@ Cut off anywhere, the checkpoint is as before (until 2), or refuses to start unt
 `undo` has taken it back.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
+from itertools import groupby
 
 from typing_extensions import assert_never
 
@@ -44,9 +47,7 @@ def finish(journal: Journal, files: Writer, on_step: Callable[[int], None] = lam
     """Carry out a journal that is pending, from wherever it was cut off."""
     if not _is_there(files, history.path_of(journal)):
         _fence(journal, files)
-        for number, step in enumerate(journal.steps):
-            _do(step, files)
-            on_step(number + 1)
+        _do_all(journal.steps, files, on_step)
         files.sync()
         _remember(journal, files)
     if _is_fence(files, journal.fence):
@@ -113,6 +114,17 @@ def _is_fence(files: Writer, path: str) -> bool:
 
 def _is_there(files: Writer, path: str) -> bool:
     return bool(files.facts([path]))
+
+
+def _do_all(steps: Sequence[Step], files: Writer, on_step: Callable[[int], None]) -> None:
+    """Do the steps in their order; moves that follow each other several at once, where the store likes that."""
+    done = 0
+    with ThreadPoolExecutor(files.at_once) as pool:
+        for are_moves, group in groupby(steps, key=lambda step: isinstance(step, Move)):
+            work = pool.map if are_moves and files.at_once > 1 else map
+            for _ in work(partial(_do, files=files), group):
+                done += 1
+                on_step(done)
 
 
 def _do(step: Step, files: Writer) -> None:

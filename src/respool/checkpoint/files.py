@@ -62,7 +62,13 @@ class Reader(Protocol):
 
 
 class Writer(Reader, Protocol):
-    """Changes a folder."""
+    """Changes a folder.
+
+    Attributes:
+        at_once: How many files are best moved at once.
+    """
+
+    at_once: int
 
     def create(self, path: str, data: bytes) -> None:
         """Write a file that must not be there yet; raise FileExistsError when it is."""

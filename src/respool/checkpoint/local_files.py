@@ -11,6 +11,8 @@ from respool.errors import CheckpointError
 class LocalFiles:
     """A folder on a local disk."""
 
+    at_once = 1
+
     def __init__(self, root: Path) -> None:
         """Take the folder."""
         self.root = str(root)

@@ -13,6 +13,8 @@ _RENAMING = frozenset({"hdfs", "viewfs", "webhdfs", "sftp", "dbfs"})  # where a 
 class RemoteFiles:
     """A folder on a filesystem that fsspec knows: an object store, mostly."""
 
+    at_once = 16  # a store is far away, and serves many
+
     def __init__(self, url: str) -> None:
         """Take the URL; credentials come from where the filesystem's own library looks for them."""
         self.root = url.rstrip("/")
@@ -82,20 +84,19 @@ class RemoteFiles:
 
     def move(self, source: str, target: str) -> None:
         """Move a file, if that is not done yet: by a rename, or by a copy that is checked before the source goes."""
-        before, after = self._ask(source), self._ask(target)
+        before = self._ask(source)
         with telling(f"{self.root}/{source}"):
             if before is None:
-                if after is None:
+                if self._ask(target) is None:
                     raise CheckpointError(f"{source} has vanished: something else changes this checkpoint.")
                 return
             if self._renames:
-                if after is not None:
+                if self._ask(target) is not None:
                     raise CheckpointError(f"{source} cannot be moved to {target}: both are there.")
                 self._fs.makedirs(os.path.dirname(self._at(target)), exist_ok=True)
                 self._fs.mv(self._at(source), self._at(target))
             else:
-                if after is None or after.size != before.size:
-                    self._fs.cp_file(self._at(source), self._at(target))
+                self._fs.cp_file(self._at(source), self._at(target))
                 copied = self._ask(target)
                 if copied is None or copied.size != before.size:
                     raise CheckpointError(f"The copy of {source} at {target} is not whole; the original stays.")
