@@ -3,7 +3,7 @@
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache
@@ -159,6 +159,11 @@ def _offset_back(checkpoint: Path) -> None:
     )
 
 
+def _no_newest_commits(checkpoint: Path) -> None:
+    gone(checkpoint / "commits/12")
+    gone(checkpoint / "commits/13")
+
+
 def _as_file(path: Path) -> None:
     shutil.rmtree(path)
     path.write_text("x")
@@ -204,7 +209,7 @@ LOGS = [
     Damage(
         "the two newest commits missing",
         "ids-changelog",
-        lambda c: (gone(c / "commits/13"), gone(c / "commits/12")),
+        _no_newest_commits,
         "commits/12 and commits/13 are missing at the end",
         to=12,
     ),
@@ -643,7 +648,7 @@ class Altered(LocalFiles):
             raise FileNotFoundError(path)
         return self._data
 
-    def facts(self, paths: Iterator[str]) -> dict[str, Facts]:  # type: ignore[override]
+    def facts(self, paths: Iterable[str]) -> dict[str, Facts]:
         found = super().facts(paths)
         if self._path in found:
             if self._data is None:

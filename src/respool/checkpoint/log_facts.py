@@ -16,6 +16,9 @@ _PARTITIONS = "spark.sql.shuffle.partitions"
 _SINCE_4_2 = "spark.sql.streaming.stateStore.rowChecksum.enabled"  # a setting that older Sparks do not write
 _CODEC = "spark.sql.streaming.stateStore.compression.codec"
 
+_LOG = ("log", "")
+_Marks = dict[str, dict[tuple[str, str], int]]
+
 
 class PlannedFacts(NamedTuple):
     """What a file of `offsets` says, as far as checks need it.
@@ -72,11 +75,12 @@ def read_logs(checkpoint: Checkpoint, on_read: Callable[[int], None]) -> Logs:
     bad: dict[str, Bad] = {}
     vanished: list[str] = []
     known: dict[Any, Any] = {}  # what most files share is kept once
-    before: Planned | None = None
     newest: Planned | None = None
+    marks: _Marks = {}
     for batch, found in _parsed(checkpoint, "offsets", logs.planned, bad, vanished, on_read):
-        planned[batch] = _facts(found, before, known)
-        before = newest = found
+        now = _marks(found)
+        planned[batch] = _facts(found, newest, marks, now, known)
+        newest, marks = found, now
     committed: set[int] = set()
     has_ids = False
     for batch, finished in _parsed(checkpoint, "commits", logs.committed, bad, vanished, on_read):
@@ -125,31 +129,41 @@ def _parsed(
                 bad[path] = Bad(reason(error, path), is_denied(error), "newer Spark" in str(error))
 
 
-def _facts(found: Planned, before: Planned | None, known: dict[Any, Any]) -> PlannedFacts:
+def _facts(found: Planned, before: "Planned | None", was: _Marks, now: _Marks, known: dict[Any, Any]) -> PlannedFacts:
     names = tuple(one.source for one in found.sources)
     stated = found.conf.get(_PARTITIONS, "")
-    ends = tuple((one.source, one.end["logOffset"]) for one in found.sources if sources.kind_of(one.end) == "files")
+    back = None
+    if before is not None and found.watermark_ms < before.watermark_ms:
+        back = f"the watermark, from {before.watermark_ms} to {found.watermark_ms} ms"
     return PlannedFacts(
         version=found.version,
         sources=known.setdefault(names, names),
         partitions=int(stated) if stated.isdecimal() else None,
-        log_ends=ends,
-        back=_back(before, found) if before else None,
+        log_ends=tuple((source, marks[_LOG]) for source, marks in now.items() if _LOG in marks),
+        back=back or _back(was, now),
     )
 
 
-def _back(before: Planned, after: Planned) -> str | None:
+def _marks(found: Planned) -> _Marks:
+    """Return how far each source was read, as numbers that never go back."""
+    marks: _Marks = {}
+    for one in found.sources:
+        match sources.kind_of(one.end):
+            case "Kafka":
+                marks[one.source] = {
+                    (topic, number): offset for topic, parts in one.end.items() for number, offset in parts.items()
+                }
+            case "files":
+                marks[one.source] = {_LOG: one.end["logOffset"]}
+    return marks
+
+
+def _back(was: _Marks, now: _Marks) -> str | None:
     """Return what went back from one batch to the next, though it must not."""
-    if after.watermark_ms < before.watermark_ms:
-        return f"the watermark, from {before.watermark_ms} to {after.watermark_ms} ms"
-    for one in after.sources:
-        start, end = before.end(one.source), one.end
-        if start == end or sources.kind_of(start) != sources.kind_of(end):
-            continue
-        old, new = sources.kafka_parts(start), sources.kafka_parts(end)
-        for topic, number in sorted(set(old) & set(new)):
-            if new[topic, number] < old[topic, number]:
-                return f"{topic}-{number}, from offset {old[topic, number]} to {new[topic, number]}"
-        if sources.kind_of(end) == "files" and end["logOffset"] < start["logOffset"]:
-            return f"the log of source {one.source}, from entry {start['logOffset']} to {end['logOffset']}"
+    for source, marks in now.items():
+        old = was.get(source, marks)
+        for part, mark in marks.items():
+            if mark < old.get(part, mark):
+                what = f"the log of source {source}" if part == _LOG else "-".join(part)
+                return f"{what}, from {old[part]} to {mark}"
     return None
