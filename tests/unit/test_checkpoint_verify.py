@@ -411,6 +411,13 @@ STATE = [
 
 OPERATORS = [
     Damage(
+        "an operator of which nothing is left",
+        "transform-ids",
+        lambda c: gone(c / "state"),
+        "state/0 is missing, though commits/14 names its state",
+        to=0,
+    ),
+    Damage(
         "operator metadata missing",
         "hdfs",
         lambda c: gone(c / "state/0/_metadata"),

@@ -4,12 +4,13 @@ import shlex
 from collections.abc import Iterator
 
 from respool.checkpoint import history, layout
-from respool.checkpoint.files import local_path
-from respool.checkpoint.findings import Finding, few, note, rewind, unreadable
+from respool.checkpoint.files import OWN, local_path
+from respool.checkpoint.findings import Finding, few, is_denied, note, unreadable
 from respool.checkpoint.read import Checkpoint
 from respool.errors import CheckpointError
 
 _FOLDERS = ("offsets", "commits", "state", "sources")
+_DENIED = "permission denied"
 _COPY = "Move it away, and put the folder back from a copy."
 
 
@@ -21,7 +22,8 @@ def unfinished(checkpoint: Checkpoint) -> Iterator[Finding]:
     try:
         cut_off = history.pending(checkpoint.files)
     except CheckpointError as error:
-        yield Finding(_sentence(error), "Ask for help before you change or start anything here.")
+        help_first = "Ask for help before you change or start anything here."
+        yield unreadable(history.PENDING, _DENIED) if is_denied(error) else Finding(_sentence(error), help_first)
         return
     if cut_off is not None:
         undo = f"respool checkpoint undo {root}"
@@ -33,7 +35,10 @@ def unfinished(checkpoint: Checkpoint) -> Iterator[Finding]:
         yield Finding(what, f"Finish it with: {undo}" if cut_off.operation == "undo" else way)
     try:
         history.past(checkpoint.files)
-    except CheckpointError as error:
+    except (CheckpointError, OSError) as error:
+        if is_denied(error):
+            yield unreadable(f"{OWN}/history", _DENIED)
+            return
         yield note(_sentence(error), "Move that file out of the folder; what it moved aside can no longer be undone.")
 
 
@@ -83,11 +88,14 @@ def leftovers(checkpoint: Checkpoint, stale: list[str], orphans: list[str], vani
     local = local_path(checkpoint.root) is not None
     for folder, names in sorted(checkpoint.folders.items()):
         there = set(names)
-        for name in sorted(names):
+        for name in names:
+            companion = layout.is_companion(name)
+            if not companion and not name.startswith("."):
+                continue
             path = f"{folder}/{name}" if folder else name
             if layout.is_leftover(name):
                 unfinished_files.append(path)
-            elif layout.is_companion(name) and _main_file(name) not in there and name[:-4] not in there:
+            elif companion and _main_file(name) not in there and name[:-4] not in there:
                 if local and name.startswith(".") and _blocks(checkpoint, folder, _main_file(name)):
                     what = f"{path} is the checksum of a file that is not there: Spark fails when it writes that file"
                     yield Finding(f"{what}, as if another query was running.", f"Delete {path}.")
@@ -102,7 +110,7 @@ def leftovers(checkpoint: Checkpoint, stale: list[str], orphans: list[str], vani
     ):
         if paths:
             remedy = "Nothing: Spark does not compare these checksums." if paths is stale else harmless
-            yield note(f"{len(paths):,} files are {what}: {few(paths)}.", remedy)
+            yield note(f"{len(paths):,} files are {what}: {few(sorted(paths))}.", remedy)
     if vanished:
         what = f"{len(vanished):,} files vanished while they were checked: {few(vanished)}."
         yield note(what, "The query seems to run. Verify again when it has stopped.")
@@ -125,10 +133,5 @@ def _blocks(checkpoint: Checkpoint, folder: str, name: str) -> bool:
     return folder.endswith("/_metadata") and name in ("metadata", "schema")
 
 
-def _sentence(error: CheckpointError) -> str:
+def _sentence(error: Exception) -> str:
     return str(error).partition(" Ask for help")[0]
-
-
-def rewinds_to_next(checkpoint: Checkpoint) -> str:
-    """Return the command that moves aside what does not belong to the batches there are."""
-    return rewind(checkpoint.root, checkpoint.next_batch)

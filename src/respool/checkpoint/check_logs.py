@@ -68,7 +68,9 @@ def commits(known: Known, sound: Soundness) -> Iterator[Finding]:
         yield _damaged(known, sound, f"commits/{batch}", bad, needed, f"batch {batch + 1}")
     for first, last in () if is_async(known) else _gaps(batches):
         what = f"commits/{numbers(first, last)} {'is' if first == last else 'are'} missing"
-        how = f"Nothing: a start does not need it. To close the gap, {_lower(sound.mend(first))}"
+        how = "Nothing: a start does not need it."
+        if sound.newest(first) is not None:
+            how += f" To close the gap, {_lower(sound.mend(first))}"
         yield note(f"{what}: batches {numbers(first + 1, last + 1)} cannot be rewound to.", how)
 
 
@@ -82,14 +84,15 @@ def order(known: Known, sound: Soundness) -> Iterator[Finding]:
             there = f"commits/{last}" if checkpoint.commits else checkpoint.stores[0].folder
             yield Finding(f"offsets is empty, though {there} is there: Spark does not start.", sound.mend())
         return
-    if last > newest:
+    if last > newest and last > known.newest_now:
         what = f"commits/{last} is beyond the newest batch in offsets, {newest}: Spark runs that again, then fails."
         yield Finding(what, sound.mend())
     elif last < newest - 1 and not is_async(known):
         missing = numbers(last + 1, newest - 1)
-        does = "cannot load the state" if known.has_ids else f"runs batch {newest} again, but not those before"
+        does = "cannot load the state" if known.has_ids else f"runs batch {newest} again, but none before it"
         what = f"commits/{missing} and commits/{newest} are missing at the end: Spark {does}."
-        yield Finding(what, sound.mend(last + 1))
+        way = sound.mend(last + 1)
+        yield Finding(what, way if known.has_ids else f"If they were all finished, start the query. If not: {way}")
     elif last == newest - 1 and newest in logs_.planned:
         yield from _uncommitted(known, sound, newest)
     for batch, found in logs_.planned.items():

@@ -18,6 +18,7 @@ _STOPS = "Spark's maintenance stops at it, and neither writes snapshots nor dele
 def operators(known: Known, sound: Soundness) -> Iterator[Finding]:
     """Find out whether Spark can read what it needs of each operator."""
     checkpoint, batch = known.checkpoint, known.checkpoint.next_batch
+    yield from _lost(known)
     for one in known.operators:
         if not operator_facts.has_runs(checkpoint, one):
             yield from _once_written(known, one)
@@ -90,7 +91,10 @@ def stale_state(known: Known, sound: Soundness) -> Iterator[Finding]:
     if newest < 0:
         return
     later = sorted(path for path, (_, one) in by_path(known).items() if one.version > newest + 1)
-    if later:
+    if later and known.newest_now > newest:
+        what = f"Batch {known.newest_now} was planned while the checkpoint was checked: the query runs."
+        yield note(what, "Stop it, and verify again.")
+    elif later:
         what = (
             f"{few(later)} {'is' if len(later) == 1 else 'are'} of batches after the newest, {newest}: when the query"
         )
@@ -124,6 +128,16 @@ def strange_files(known: Known) -> Iterator[Finding]:
 def files_of(load: Load) -> list[StateFile]:
     """Return the files of a load."""
     return [*([load.snapshot] if load.snapshot else []), *load.increments]
+
+
+def _lost(known: Known) -> Iterator[Finding]:
+    """Find operators of which nothing is left, though the newest commit names their state; only format 2 does."""
+    last = max(known.logs.committed, default=None)
+    named = known.checkpoint.committed(last).state_ids if last is not None and known.has_ids else {}
+    over = rewind(known.checkpoint.root, 0)
+    for one in sorted(set(named) - set(known.operators)):
+        how = f"Put it back from a copy, or start over with: {over}"
+        yield Finding(f"state/{one} is missing, though commits/{last} names its state.", how)
 
 
 def _once_written(known: Known, operator: int) -> Iterator[Finding]:

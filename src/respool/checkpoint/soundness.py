@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from respool.checkpoint import findings, loading, operator_facts, target
+from respool.checkpoint import findings, layout, loading, operator_facts, target
 from respool.checkpoint.log_facts import Logs
 from respool.checkpoint.model import SNAPSHOTS, Span, StateFile, StateStore
 from respool.checkpoint.read import Checkpoint
@@ -49,6 +49,11 @@ class Known:
         if self.logs.committed:
             return self.logs.has_ids
         return any(file.uid for store in self.checkpoint.stores for file in store.files)
+
+    @cached_property
+    def newest_now(self) -> int:
+        """The newest batch in `offsets`, listed anew: a query that runs has gone on since the first listing."""
+        return max(layout.batches(self.checkpoint.files.names("offsets")), default=-1)
 
     def partitions(self, version: int) -> int | None:
         """Return how many partitions a version of the state has, as far as the checkpoint says."""

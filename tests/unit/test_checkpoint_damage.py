@@ -1,0 +1,123 @@
+"""What is wrong with a file of the state, from its bytes."""
+
+import json
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import google_crc32c
+import pyarrow
+import pytest
+
+from respool.checkpoint import damage, state_stream, xxhash
+from respool.checkpoint.model import StateKind
+from support import golden
+from support.damages import one
+
+SEED = 0x9747B28C
+END_MARK = 21  # bytes that Spark does not need
+RECORDS = struct.pack(">i3si2s", 3, b"key", 2, b"ab") + struct.pack(">i3si", 3, b"old", -1) + struct.pack(">i", -1)
+
+
+def lz4(plain: bytes) -> bytes:
+    """One block as lz4-java writes it, not compressed, and its end mark."""
+    total = xxhash.hashes([plain], SEED)[0] & 0x0FFFFFFF
+    block = struct.pack("<8sBiiI", b"LZ4Block", 0x15, len(plain), len(plain), total) + plain
+    return block + struct.pack("<8sBiiI", b"LZ4Block", 0x15, 0, 0, 0)
+
+
+def snappy(plain: bytes) -> bytes:
+    block = bytes(pyarrow.Codec("snappy").compress(plain, asbytes=True))
+    return b"\x82SNAPPY\0" + struct.pack(">iii", 1, 1, len(block)) + block
+
+
+def lzf(plain: bytes) -> bytes:
+    return b"ZV\0" + struct.pack(">H", len(plain)) + plain
+
+
+def zstd(plain: bytes) -> bytes:
+    return bytes(pyarrow.Codec("zstd").compress(plain, asbytes=True))
+
+
+CODECS = {"lz4": lz4, "snappy": snappy, "zstd": zstd, "org.apache.spark.io.LZFCompressionCodec": lzf}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_records_of_every_codec_are_read_to_their_end(codec: str) -> None:
+    written = CODECS[codec](RECORDS)
+    assert state_stream.broken("delta", written, codec) is None
+    for size in range(1, len(written) - (END_MARK if codec == "lz4" else 0)):
+        assert state_stream.broken("delta", written[:size], codec), f"{size} of {len(written)} bytes"
+
+
+@pytest.mark.parametrize("codec", ["lz4", "snappy", "zstd"])
+def test_records_without_their_end_mark_are_broken(codec: str) -> None:
+    assert state_stream.broken("delta", CODECS[codec](RECORDS[:-4]), codec) == "it ends in the middle of its records"
+
+
+def test_a_codec_that_is_not_known_is_not_judged() -> None:
+    assert state_stream.broken("delta", b"whatever", "com.example.MyCodec") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "file"),
+    [("hdfs", "14.delta"), ("hdfs", "12.snapshot"), ("session", "15.delta"), ("join-families", "15.changelog")],
+)
+def test_a_file_of_spark_is_whole_and_each_part_of_it_is_not(tmp_path: Path, kind: str, file: str) -> None:
+    data = (golden.unpack(tmp_path, kind) / "state/0/0" / file).read_bytes()
+    codec = "zstd" if kind == "session" else "lz4"
+    what: StateKind = "delta" if file.endswith("delta") else "snapshot" if file.endswith("snapshot") else "changelog"
+    assert state_stream.broken(what, data, codec) is None
+    for size in range(1, len(data) - END_MARK):
+        assert state_stream.broken(what, data[:size], codec)
+
+
+def test_a_changed_byte_in_a_block_is_found() -> None:
+    written = bytearray(lz4(RECORDS))
+    written[30] ^= 1
+    assert state_stream.broken("delta", bytes(written)) == "a block of it does not fit its checksum"
+    assert damage.of("7.delta", bytes(written)).why == "a block of it does not fit its checksum"
+
+
+def test_hashes_are_those_of_the_reference() -> None:
+    assert xxhash.hashes([b""], 0) == [0x02CC5D05]
+    assert xxhash.hashes([b"Nobody inspects the spammish repetition"], 0) == [0xE2293B2F]
+    blocks = [os.urandom(size) for size in (33, 33, 33, 33, 33, 33, 7, 64)]
+    assert xxhash.hashes(blocks, SEED) == [xxhash.hashes([block], SEED)[0] for block in blocks]
+
+
+def hidden(data: bytes, size: int = 512) -> bytes:
+    sums = [zlib.crc32(data[at : at + size]) for at in range(0, len(data), size)]
+    return b"crc\0" + struct.pack(">i", size) + struct.pack(f">{len(sums)}I", *sums)
+
+
+def test_hadoops_checksums_are_compared_piece_by_piece() -> None:
+    data = os.urandom(1300)
+    assert damage.checksum(data, hidden(data)) is None
+    changed = data[:600] + bytes([data[600] ^ 1]) + data[601:]
+    assert damage.checksum(changed, hidden(data)) == "its bytes from 512 on do not fit its hidden checksum file"
+    assert damage.checksum(data[:1024], hidden(data)) == "it is shorter than its hidden checksum file says"
+    assert damage.checksum(data + data, hidden(data)) is not None
+    assert damage.checksum(data, b"no checksums") is None
+
+
+def test_sparks_checksums_are_compared() -> None:
+    data = os.urandom(700)
+    value = int(google_crc32c.value(data))
+    facts = {"algorithm": "CRC32C", "value": value - (1 << 32 if value >> 31 else 0), "mainFileSize": 700}
+    assert damage.spark_checksum(data, json.dumps(facts).encode()) is None
+    assert (
+        damage.spark_checksum(data[:-1], json.dumps(facts).encode()) == "it has 699 bytes, its checksum file says 700"
+    )
+    assert damage.spark_checksum(bytes(700), json.dumps(facts).encode()) == "it does not fit its checksum file"
+    assert damage.spark_checksum(data, b"") == "its checksum file is damaged"
+
+
+@pytest.mark.parametrize("kind", ["hdfs", "transform"])
+def test_a_schema_of_spark_is_whole_and_each_part_of_it_is_not(tmp_path: Path, kind: str) -> None:
+    checkpoint = golden.unpack(tmp_path, kind)
+    where = "state/0/0/_metadata/schema" if kind == "hdfs" else "state/0/_stateSchema/default/0_*"
+    data = one(checkpoint, where).read_bytes()
+    assert damage.schema(data) is None
+    assert all(damage.schema(data[:size]) for size in range(len(data)))
