@@ -90,6 +90,16 @@ def test_a_sound_checkpoint_is_clean(originals: Callable[[str, str], Path], vers
         assert word in finding.what
 
 
+@pytest.mark.parametrize(
+    "kind", ["hdfs", "session", "changelog", "ids-changelog", "join-families", "transform", "rocksdb"]
+)
+def test_a_sound_checkpoint_without_hidden_checksums_is_clean(copy: Callable[..., Path], kind: str) -> None:
+    checkpoint = copy(kind)
+    for path in checkpoint.rglob(".*.crc"):
+        path.unlink()
+    assert all(check.status == "ok" for check in look(checkpoint))
+
+
 @dataclass(frozen=True)
 class Damage:
     """A damage, and what verify has to say of it.

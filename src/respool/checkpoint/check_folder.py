@@ -103,14 +103,15 @@ def leftovers(checkpoint: Checkpoint, stale: list[str], orphans: list[str], vani
                     alone.append(path)
     harmless = "Nothing: Spark ignores it. It may be deleted."
     for what, paths in (
-        ("left by a process that was killed", unfinished_files),
-        ("checksums of files that are not there", alone),
-        ("SST files that no zip needs", orphans),
-        ("not as they were written, by their hidden checksums, though Spark can read them", stale),
+        ("left by a process that was killed, or unfinished", unfinished_files),
+        ("the checksum of a file that is not there", alone),
+        ("an SST that no zip needs", orphans),
+        ("not as it was written, by its hidden checksum, though Spark can read it", stale),
     ):
         if paths:
             remedy = "Nothing: Spark does not compare these checksums." if paths is stale else harmless
-            yield note(f"{len(paths):,} files are {what}: {few(sorted(paths))}.", remedy)
+            count = "1 file" if len(paths) == 1 else f"{len(paths):,} files, each"
+            yield note(f"{count} {what}: {few(sorted(paths))}.", remedy)
     if vanished:
         what = f"{len(vanished):,} files vanished while they were checked: {few(vanished)}."
         yield note(what, "The query seems to run. Verify again when it has stopped.")

@@ -42,10 +42,12 @@ def broken(kind: StateKind, data: bytes, codec: str = "lz4", trusted: bool = Fal
     if name is None:
         return None
     try:
+        if trusted and (name != "lz4" or _is_ended(data)):
+            return None  # these are the bytes that Spark wrote; to unpack them would tell no more
         if name == "lzf":
             _require_chunks(data)
         else:
-            _walk(kind, {"lz4": _lz4, "zstd": _zstd, "snappy": _snappy}[name](data, trusted))
+            _walk(kind, {"lz4": _lz4, "zstd": _zstd, "snappy": _snappy}[name](data))
     except _BrokenError as error:
         return str(error)
     return None
@@ -56,14 +58,28 @@ def has_checksums(codec: str) -> bool:
     return "lz4" in codec.lower()
 
 
-def _lz4(data: bytes, trusted: bool) -> bytes:
+def _lz4(data: bytes) -> bytes:
     import pyarrow
 
     codec = pyarrow.Codec("lz4_raw")
-    _require_magic(data, _LZ4)
-    view, at = memoryview(data), 0
     parts: list[bytes] = []
     sums: list[int] = []
+    for method, block, size, expected in _blocks(data):
+        part = bytes(block) if method == _RAW else _unpacked(codec, block, size)
+        if len(part) != size:
+            raise _BrokenError("a block of it is shorter than it says")
+        if size:  # the end mark has none
+            parts.append(part)
+            sums.append(expected)
+    if [one & _SUM_BITS for one in xxhash.hashes(parts, _SEED)] != sums:
+        raise _BrokenError("a block of it does not fit its checksum")
+    return b"".join(parts)
+
+
+def _blocks(data: bytes) -> Iterator[tuple[int, memoryview, int, int]]:
+    """Yield the method, the bytes, the size and the checksum of each block that lz4-java wrote."""
+    _require_magic(data, _LZ4)
+    view, at = memoryview(data), 0
     while len(data) - at >= _BLOCK.size:  # Spark takes less than a block's header for the end
         magic, token, packed, size, expected = _BLOCK.unpack_from(data, at)
         at += _BLOCK.size
@@ -71,20 +87,16 @@ def _lz4(data: bytes, trusted: bool) -> bytes:
         whole = 0 <= packed <= len(data) - at and 0 <= size <= most
         if magic != _LZ4 or method not in (_RAW, _COMPRESSED) or not whole:
             raise _BrokenError(f"a block of it is not whole, {len(data) - at + _BLOCK.size} bytes before its end")
-        block = view[at : at + packed]
-        part = bytes(block) if method == _RAW else _unpacked(codec, block, size)
-        if len(part) != size:
-            raise _BrokenError("a block of it is shorter than it says")
-        if size:  # the end mark has none
-            parts.append(part)
-            sums.append(expected)
+        yield method, view[at : at + packed], size, expected
         at += packed
-    if not trusted and [one & _SUM_BITS for one in xxhash.hashes(parts, _SEED)] != sums:
-        raise _BrokenError("a block of it does not fit its checksum")
-    return b"".join(parts)
 
 
-def _zstd(data: bytes, trusted: bool) -> bytes:
+def _is_ended(data: bytes) -> bool:
+    """Return whether blocks of lz4-java fill a file up to their end mark."""
+    return [size for _, _, size, _ in _blocks(data)][-1:] == [0]
+
+
+def _zstd(data: bytes) -> bytes:
     import pyarrow
 
     _require_magic(data, _ZSTD)
@@ -95,7 +107,7 @@ def _zstd(data: bytes, trusted: bool) -> bytes:
         raise _BrokenError(f"it cannot be decompressed ({error})") from error
 
 
-def _snappy(data: bytes, trusted: bool) -> bytes:
+def _snappy(data: bytes) -> bytes:
     import pyarrow
 
     codec = pyarrow.Codec("snappy")
