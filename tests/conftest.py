@@ -42,8 +42,14 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return Settings(
         home=tmp_path_factory.mktemp("home"),
         master="local[2]",
-        # Many short queries: the slow, thorough compiler of the JVM would never pay off.
-        spark={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"},
+        spark={
+            # Many short queries: the slow, thorough compiler of the JVM would never pay off.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+            # The usual one starts processes for each small file of a checkpoint; the files are the same.
+            "spark.sql.streaming.checkpointFileManagerClass": (
+                "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+            ),
+        },
     )
 
 
