@@ -312,7 +312,6 @@ def _rate(session: "SparkSession", source: Source) -> "DataFrame":
 
     reader = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 8).option("numPartitions", 2)
     rows = reader.option("startTimestamp", 1_757_000_000_000).option("advanceMillisPerBatch", 60_000).load()
-    rows = rows.withWatermark("timestamp", "2 minutes")
     return rows.groupBy(F.window("timestamp", "3 minutes"), F.expr("value % 5 AS rest")).agg(F.sum("value"))
 
 
