@@ -16,7 +16,7 @@ from respool.checkpoint.plan import plan_rewind
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.request import Request, World
 from respool.checkpoint.target import ToBatch
-from respool.checkpoint.verify import verify
+from respool.checkpoint.verifying.verify import verify
 from support.damages import cut, flipped, gone, stale_crc, tables_of, written
 from support.queries import KINDS, Results, Source, run, write_files
 

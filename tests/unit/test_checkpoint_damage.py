@@ -10,8 +10,8 @@ import google_crc32c
 import pyarrow
 import pytest
 
-from respool.checkpoint import damage, state_stream, xxhash
 from respool.checkpoint.model import StateKind
+from respool.checkpoint.verifying import damage, state_stream, xxhash
 from support import golden
 from support.damages import one
 

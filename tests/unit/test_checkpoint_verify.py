@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from respool.checkpoint import apply, history
 from respool.checkpoint.files import Facts, Listing
-from respool.checkpoint.findings import Check, Finding
 from respool.checkpoint.local_files import LocalFiles
 from respool.checkpoint.plan import plan_rewind
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.request import Request, World
 from respool.checkpoint.target import ToBatch
-from respool.checkpoint.verify import verify
+from respool.checkpoint.verifying.findings import Check, Finding
+from respool.checkpoint.verifying.verify import verify
 from support import golden
 from support.damages import crc_of, cut, edited, flipped, gone, one, settled, stale_crc, tables_of, written
 

@@ -89,7 +89,7 @@ def verify(
     """Check all that a restart relies on. Exit code 3 when something is broken."""
     from respool.checkpoint.files import open_reader
     from respool.checkpoint.read import Checkpoint
-    from respool.checkpoint.verify import verify as check_all
+    from respool.checkpoint.verifying.verify import verify as check_all
 
     where = locate(path, load(home=home))
     checks = check_all(Checkpoint(open_reader(where)), deep=not quick, on_progress=_every_other_second("files read"))

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
-from respool.checkpoint import loading, operator_facts, target
-from respool.checkpoint.findings import Finding, few, note, numbers, rewind, unreadable
+from respool.checkpoint import loading, target
 from respool.checkpoint.loading import Load
 from respool.checkpoint.model import SNAPSHOTS, StateFile, StateStore, spans
-from respool.checkpoint.operator_facts import Flaw
-from respool.checkpoint.soundness import Known, Soundness, by_path, clip, users
+from respool.checkpoint.verifying import operator_facts
+from respool.checkpoint.verifying.findings import Finding, few, note, numbers, rewind, unreadable
+from respool.checkpoint.verifying.operator_facts import Flaw
+from respool.checkpoint.verifying.soundness import Known, Soundness, by_path, clip, users
 from respool.errors import CheckpointError
 
 _BREAKS = {"zip": "Spark cannot load the state", "snapshot": "Spark cannot load the state"}

@@ -1,9 +1,9 @@
 """Whether Spark can read the log of a source of files, as it does at every start."""
 
 from respool.checkpoint import logs
-from respool.checkpoint.findings import is_denied
-from respool.checkpoint.log_facts import reason
 from respool.checkpoint.read import Checkpoint
+from respool.checkpoint.verifying.findings import is_denied
+from respool.checkpoint.verifying.log_facts import reason
 from respool.errors import CheckpointError
 
 

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from respool.checkpoint import findings, layout, loading, operator_facts, target
-from respool.checkpoint.log_facts import Logs
+from respool.checkpoint import layout, loading, target
 from respool.checkpoint.model import SNAPSHOTS, Span, StateFile, StateStore
 from respool.checkpoint.read import Checkpoint
-from respool.checkpoint.source_log import SourceLogs
-from respool.checkpoint.state_facts import StateFacts
+from respool.checkpoint.verifying import findings, operator_facts
+from respool.checkpoint.verifying.log_facts import Logs
+from respool.checkpoint.verifying.source_log import SourceLogs
+from respool.checkpoint.verifying.state_facts import StateFacts
 
 
 @dataclass(frozen=True)

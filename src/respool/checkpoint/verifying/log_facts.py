@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from respool.checkpoint import logs, sources
-from respool.checkpoint.findings import is_denied
 from respool.checkpoint.model import Planned
 from respool.checkpoint.read import Checkpoint
+from respool.checkpoint.verifying.findings import is_denied
 from respool.errors import CheckpointError
 
 _AT_A_TIME = 1000

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from respool.checkpoint import damage
-from respool.checkpoint.damage import Verdict
 from respool.checkpoint.files import Facts
-from respool.checkpoint.findings import is_denied
-from respool.checkpoint.log_facts import reason
 from respool.checkpoint.model import StateStore
 from respool.checkpoint.read import Checkpoint
+from respool.checkpoint.verifying import damage
+from respool.checkpoint.verifying.damage import Verdict
+from respool.checkpoint.verifying.findings import is_denied
+from respool.checkpoint.verifying.log_facts import reason
 
 _BYTES_AT_A_TIME = 64 << 20
 

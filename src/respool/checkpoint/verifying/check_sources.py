@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from respool.checkpoint import logs
-from respool.checkpoint.findings import Finding, is_denied, note, unreadable
-from respool.checkpoint.log_facts import reason
-from respool.checkpoint.soundness import Known, Soundness
 from respool.checkpoint.sources import kind_of
+from respool.checkpoint.verifying.findings import Finding, is_denied, note, unreadable
+from respool.checkpoint.verifying.log_facts import reason
+from respool.checkpoint.verifying.soundness import Known, Soundness
 from respool.errors import CheckpointError
 
 

@@ -8,8 +8,8 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from respool.checkpoint import xxhash
 from respool.checkpoint.model import StateKind
+from respool.checkpoint.verifying import xxhash
 
 _INT = struct.Struct(">i")
 _UTF = struct.Struct(">H")

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterable
 
-from respool.checkpoint import check_folder, check_logs, check_sources, check_state, damage, state_facts
-from respool.checkpoint.findings import Check, Finding, check
-from respool.checkpoint.log_facts import Logs, read_logs
 from respool.checkpoint.read import Checkpoint
-from respool.checkpoint.soundness import Known, Soundness
-from respool.checkpoint.source_log import SourceLogs
-from respool.checkpoint.state_facts import StateFacts, read_state
+from respool.checkpoint.verifying import check_folder, check_logs, check_sources, check_state, damage, state_facts
+from respool.checkpoint.verifying.findings import Check, Finding, check
+from respool.checkpoint.verifying.log_facts import Logs, read_logs
+from respool.checkpoint.verifying.soundness import Known, Soundness
+from respool.checkpoint.verifying.source_log import SourceLogs
+from respool.checkpoint.verifying.state_facts import StateFacts, read_state
 
 _NEWEST = 2  # of so many files of each log the hidden checksums are compared
 

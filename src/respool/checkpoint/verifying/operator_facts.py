@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from respool.checkpoint import damage, layout, logs
+from respool.checkpoint import layout, logs
 from respool.checkpoint.files import local_path
-from respool.checkpoint.findings import is_denied
-from respool.checkpoint.log_facts import reason
 from respool.checkpoint.read import Checkpoint
+from respool.checkpoint.verifying import damage
+from respool.checkpoint.verifying.findings import is_denied
+from respool.checkpoint.verifying.log_facts import reason
 from respool.errors import CheckpointError
 
 

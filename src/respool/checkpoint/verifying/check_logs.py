@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from respool.checkpoint import logs
-from respool.checkpoint.findings import Finding, is_denied, note, numbers, rewind, unreadable
-from respool.checkpoint.log_facts import Bad, reason
 from respool.checkpoint.model import spans
 from respool.checkpoint.read import Checkpoint
-from respool.checkpoint.soundness import Known, Soundness
+from respool.checkpoint.verifying.findings import Finding, is_denied, note, numbers, rewind, unreadable
+from respool.checkpoint.verifying.log_facts import Bad, reason
+from respool.checkpoint.verifying.soundness import Known, Soundness
 from respool.errors import CheckpointError
 
 _UUID = re.compile(r"[0-9a-fA-F]{1,8}(-[0-9a-fA-F]{1,4}){3}-[0-9a-fA-F]{1,12}")

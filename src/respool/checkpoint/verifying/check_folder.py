@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from respool.checkpoint import history, layout
 from respool.checkpoint.files import OWN, local_path
-from respool.checkpoint.findings import Finding, few, is_denied, note, unreadable
 from respool.checkpoint.read import Checkpoint
+from respool.checkpoint.verifying.findings import Finding, few, is_denied, note, unreadable
 from respool.errors import CheckpointError
 
 _FOLDERS = ("offsets", "commits", "state", "sources")

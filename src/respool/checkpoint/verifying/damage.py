@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from respool.checkpoint import layout, loading, state_stream
+from respool.checkpoint import layout, loading
+from respool.checkpoint.verifying import state_stream
 from respool.errors import CheckpointError
 
 _HADOOP = b"crc\0"
