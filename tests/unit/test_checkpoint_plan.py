@@ -276,6 +276,13 @@ def test_a_log_of_files_that_was_compacted_stays_whole(tmp_path: Path) -> None:
     assert [move for move in later.journal.moves if move.source.startswith("sources/")]
 
 
+def test_a_batch_that_spark_cannot_run_as_it_was_is_refused(tmp_path: Path) -> None:
+    folder = unpack(tmp_path, "offsets-v2")
+    with pytest.raises(CheckpointError, match=r"offsets/5 lacks the number of partitions"):
+        plan(folder, ToBatch(5), same_range=True, allow_data_loss=True)
+    assert plan(folder, ToBatch(5), allow_data_loss=True).batch == 5
+
+
 def test_a_folder_that_is_no_checkpoint_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a letter")
     with pytest.raises(CheckpointError, match=r"is not a checkpoint of a streaming query: it holds a\.txt"):
