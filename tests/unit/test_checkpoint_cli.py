@@ -78,6 +78,7 @@ def test_a_rewind_asks_and_can_be_taken_back(run: Command, checkpoint: Path) -> 
     plan = run("rewind", "mine", "--to-batch", "4", "--dry-run")
     assert plan.returncode == 0, plan.stderr
     assert names(checkpoint) == before
+    assert "offsets/4  " in run("rewind", "mine", "--to-batch", "4", "--dry-run", "--files").stdout
     said_no = run("rewind", "mine", "--to-batch", "4", answer="n\n")
     assert said_no.returncode == 1
     assert names(checkpoint) == before
@@ -89,6 +90,7 @@ def test_a_rewind_asks_and_can_be_taken_back(run: Command, checkpoint: Path) -> 
     [past] = json.loads(run("history", "mine", "--json").stdout)
     assert (past["to_batch"], past["reason"], past["undone"]) == (4, "a bad deploy", None)
     assert past["files"] == len(before - names(checkpoint))
+    assert set(past["moved"]) == before - names(checkpoint)
     assert "a bad deploy" in run("history", "mine").stdout
 
     undone = run("undo", "mine", "--yes")

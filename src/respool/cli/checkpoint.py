@@ -146,6 +146,7 @@ def rewind(
     ] = False,
     timezone: Annotated[str, typer.Option(metavar="ZONE", help="The zone of a TIME without an offset.")] = "UTC",
     reason: Reason = None,
+    files_too: Annotated[bool, typer.Option("--files", help="List the files that move, too.")] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     home: Home = None,
@@ -179,7 +180,7 @@ def rewind(
     found = plan_rewind(checkpoint, request, world_of(checkpoint, where, settings, sink, request))
     if not json:
         out(f"Rewind of {where}")
-        for line in text.plan_lines(found):
+        for line in text.plan_lines(found, files_too):
             out(line)
     if found.refusals:
         if json:
@@ -235,7 +236,7 @@ def history_(path: Where, home: Home = None, json: Json = False) -> None:
     files = open_reader(locate(path, load(home=home)))
     past, cut_off = history.past(files), history.pending(files)
     if json:
-        out_json([text.journal_json(one) for one in past])
+        out_json([{**text.journal_json(one), "moved": [move.source for move in one.moves]} for one in past])
         return
     columns = ("time", "what", "batch", "asked", "reason", "moved", "state", "id")
     table([text.history_row(one) for one in past], columns, "respool has changed nothing here.")

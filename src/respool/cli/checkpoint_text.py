@@ -112,8 +112,8 @@ def summary_json(summary: Summary, run: Run | None, running: str | None, past: l
     }
 
 
-def plan_lines(plan: RewindPlan) -> Iterator[str]:
-    """Return a plan as text."""
+def plan_lines(plan: RewindPlan, files_too: bool) -> Iterator[str]:
+    """Return a plan as text, with every file that moves if that is wanted."""
     again = "none" if plan.batch > plan.again else _batches(plan.batch, plan.again)
     how = (
         "the first on the very records that it had"
@@ -129,6 +129,8 @@ def plan_lines(plan: RewindPlan) -> Iterator[str]:
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(plan.kinds.items()))
     files = sum(plan.kinds.values())
     yield line("Moves aside", f"{files:,} files, {size(plan.size)}: {kinds}" if files else "nothing")
+    if files_too:
+        yield from (f"{'':{_LABEL}}{move.source}  {size(move.size)}" for move in plan.journal.moves)
     for step in plan.journal.steps:
         if not isinstance(step, Move):
             yield line("Changes", _step_text(step))
