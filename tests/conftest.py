@@ -49,6 +49,9 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
             "spark.sql.streaming.checkpointFileManagerClass": (
                 "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
             ),
+            # Tests unload state stores while maintenance may wait for the same lock: Spark would wait for minutes.
+            "spark.sql.streaming.stateStore.maintenanceShutdownTimeout": "2s",
+            "spark.sql.streaming.stateStore.maintenanceForceShutdownTimeout": "2s",
         },
     )
 
