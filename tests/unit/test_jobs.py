@@ -44,7 +44,7 @@ def test_the_job_that_rewinds_takes_a_batch_and_the_options_of_rewind(tmp_path: 
     assert "--same-range" in job("--help").stdout
     assert job().stderr.startswith("Usage: ")
     assert "There is no checkpoint visit-windows. No pipeline has run in" in job("5").stderr
-    assert "valid integer" in job("x").stderr
+    assert "Invalid value for '--to-batch'" in job("x").stderr
     unpack(tmp_path, "kafka").rename(tmp_path / "visit-windows")
     checkpoints = tmp_path / ".respool" / "checkpoints"
     checkpoints.mkdir(parents=True)
