@@ -1,6 +1,7 @@
 """Queries start, tell of their batches, and stop when they should; rejected records are kept."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -167,6 +168,11 @@ def test_a_stop_waits_for_the_running_batch_and_starts_no_other(stage: Stage, to
     with stage.running(pipeline, max_offsets_per_trigger=10, dead_letter=False) as watched:
         assert inside.wait(PATIENCE)
         watched.runner.request_stop()
+        # Told in another thread: only then may the batch end, or the next one is planned before the stop is known.
+        [query] = watched.runner._queries.values()
+        state = query._jsq.streamingQuery().state()
+        while state.get().toString() != "TERMINATED":
+            time.sleep(0.01)
         go_on.set()
         watched.end()
     assert {batch for batch, _ in rows} == {0}
