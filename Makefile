@@ -29,8 +29,10 @@ check: $(STAMP) ## Lint and type-check
 	$(BIN)/mypy
 
 .PHONY: test
-test: check ## Run all tests, on a real broker and a real Spark
-	$(BIN)/pytest
+test: check ## Run all tests, on real brokers and real Sparks, in two processes
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
+# A Spark test keeps little more than one core busy. The short ones come last, so that both processes end together.
+TESTS := tests/spark tests/kafka tests/scenarios tests/unit
 
 .PHONY: bench
 bench: $(STAMP) ## Measure how long it takes to show a large checkpoint and to plan its rewind
