@@ -4,21 +4,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from respool.archive.pipelines import archive_of
     from respool.decode import JsonDecoder
     from respool.errors import RespoolError
     from respool.pipeline import Pipeline
+    from respool.results import ByArrival, Sessions, Windows
     from respool.sinks import ConsoleSink, FunctionSink, KafkaSink
 
 __version__ = "0.1.0"
-__all__ = ["ConsoleSink", "FunctionSink", "JsonDecoder", "KafkaSink", "Pipeline", "RespoolError", "__version__"]
+__all__ = [
+    "ByArrival",
+    "ConsoleSink",
+    "FunctionSink",
+    "JsonDecoder",
+    "KafkaSink",
+    "Pipeline",
+    "RespoolError",
+    "Sessions",
+    "Windows",
+    "__version__",
+    "archive_of",
+]
 
 _MODULES = {
+    "ByArrival": "results",
     "ConsoleSink": "sinks",
     "FunctionSink": "sinks",
     "JsonDecoder": "decode",
     "KafkaSink": "sinks",
     "Pipeline": "pipeline",
     "RespoolError": "errors",
+    "Sessions": "results",
+    "Windows": "results",
+    "archive_of": "archive.pipelines",
 }
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from respool.decode import JsonDecoder, decode, events
 from respool.errors import PipelineError, RespoolError, did_you_mean
+from respool.results import Results, Sessions, Windows
 from respool.settings import check_timezone
 from respool.sinks import RejectedSink, Sink
 from respool.span import parse_duration, spark_interval
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 BUILT_IN: Mapping[str, str] = {
     "visit-counts": "respool.visits.counts:visit_counts",
     "visits-archive": "respool.visits.archive:visits_archive",
+    "browser-visits-archive": "respool.visits.archive:browser_visits_archive",
     "visit-windows": "respool.visits.counts:visit_windows",
     "sessions": "respool.visits.sessions:sessions",
     "browser-stats-stateless": "respool.visits.browsers:browser_stats_stateless",
@@ -84,6 +86,9 @@ class Pipeline:
         timezone: The zone in which event times without a zone are read, and results are rendered.
         spark: Spark settings of its own session.
         stateless: The transform sees one batch at a time, and nothing is kept from batch to batch.
+        results: How results relate to event time, so that a span of them can be computed again; None if nothing is
+            known.
+        archive: The archive of its topic, a Delta table's path or URL; None for `<topic>_table`.
     """
 
     name: str
@@ -99,6 +104,8 @@ class Pipeline:
     timezone: str = "UTC"
     spark: Mapping[str, str] = field(default_factory=dict)
     stateless: bool = False
+    results: Results | None = None
+    archive: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what could only fail later."""
@@ -115,6 +122,12 @@ class Pipeline:
             spark_interval(self.watermark)
         if self.trigger is not None:
             parse_duration(self.trigger)
+        if isinstance(self.results, Windows | Sessions) and (self.decode is None or self.stateless):
+            kind = "has no decoder" if self.decode is None else "is stateless"
+            raise PipelineError(
+                f"The pipeline {self.name} {kind}: its results cannot be windows or sessions of event time. "
+                "Leave `results` out, or give it a decoder and a state."
+            )
 
     @property
     def is_companion(self) -> bool:
@@ -136,6 +149,16 @@ class Pipeline:
         if self.watermark:
             rows = rows.withWatermark(self.decode.event_time, spark_interval(self.watermark))
         return rows if self.stateless else self.transform(rows)
+
+    def batch(self, records: "DataFrame") -> "DataFrame":
+        """Return the results of records that are all there: no watermark drops any."""
+        return self.transform(self.events(records))
+
+    def events(self, records: "DataFrame") -> "DataFrame":
+        """Return the events of records."""
+        if self.decode is None:
+            raise PipelineError(f"The pipeline {self.name} has no decoder: it has no events.")
+        return events(decode(records, self.decode))
 
     def each_batch(self, rows: "DataFrame") -> "DataFrame":
         """Return the results of one batch of `stream`."""

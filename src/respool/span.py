@@ -5,7 +5,8 @@ it.
 """
 
 import re
-from datetime import datetime, timedelta, tzinfo
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone, tzinfo
 
 from respool.errors import SettingsError
 
@@ -18,6 +19,19 @@ _UNITS = {
     timedelta(days=1): ("d", "day", "days"),
 }
 _UNIT_OF = {name: unit for unit, names in _UNITS.items() for name in names}
+
+
+@dataclass(frozen=True)
+class Span:
+    """A half-open range of event time: from `start` on, and before `end`, both aware."""
+
+    start: datetime
+    end: datetime
+
+    def text(self, zone: tzinfo) -> str:
+        """Return it for people, in a zone."""
+        start, end = self.start.astimezone(zone), self.end.astimezone(zone)
+        return f"{time_text(start)} – {time_text(end)}"
 
 
 def parse_duration(text: str) -> timedelta:
@@ -70,3 +84,53 @@ def parse_time(text: str, zone: tzinfo) -> datetime:
         raise SettingsError(
             f"'{text}' is not a time; expected ISO 8601. Write for example 2024-01-01T01:00:00 or 2024-01-01T01:00:00Z."
         ) from error
+
+
+def parse_span(start: str, end: str, zone: tzinfo) -> Span:
+    """Return the span between two times in ISO 8601, in UTC.
+
+    Args:
+        start: Its first moment.
+        end: The moment behind it.
+        zone: How to read a time that names no offset.
+
+    Raises:
+        SettingsError: A time is unreadable, does not exist or comes twice in the zone, or the end is not after the
+            start.
+    """
+    found = Span(*(_certain(one, zone).astimezone(timezone.utc) for one in (start, end)))
+    if found.start >= found.end:
+        raise SettingsError(
+            f"The span starts at {start} and ends at {end}: there is nothing in between. Write the earlier one first."
+        )
+    return found
+
+
+def time_text(time: datetime) -> str:
+    """Return a time for people, as short as it is exact, with its offset."""
+    seconds = "minutes" if not (time.second or time.microsecond) else "auto"
+    return time.isoformat(" ", timespec=seconds).replace("+00:00", "Z")
+
+
+def _certain(text: str, zone: tzinfo) -> datetime:
+    """Return a time that there is exactly once in its zone: not one of the night when clocks change."""
+    time = parse_time(text, zone)
+    if _names_offset(text):
+        return time
+    other = time.replace(fold=1)
+    if time.utcoffset() == other.utcoffset():
+        return time
+    first, second = (one.astimezone(timezone.utc).astimezone(zone) for one in (time, other))
+    name = getattr(zone, "key", str(zone))
+    if first.replace(tzinfo=None) == second.replace(tzinfo=None):
+        raise SettingsError(
+            f"'{text}' comes twice in {name}, as clocks are set back. Write {time_text(first)} or {time_text(second)}."
+        )
+    raise SettingsError(
+        f"'{text}' does not exist in {name}, as clocks are set forward. Write {time_text(second)} or later, or name "
+        "an offset."
+    )
+
+
+def _names_offset(text: str) -> bool:
+    return datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text.strip())).tzinfo is not None

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from respool import archive, topics
+from respool import topics
+from respool.archive import table as archive
 from respool.clients import client
 from respool.errors import PipelineError, QueryError
 from respool.kafka import Kafka
@@ -69,7 +70,7 @@ class Stage:
         told: list[Progress] = []
         wanted = RunOptions(trigger=timedelta(0), **options)
         with Runner(self.spark, self.kafka, self.settings, wanted, told.append, print) as runner:
-            runner.start([visits_archive(topic=topic)])
+            runner.start([visits_archive(topic=topic, table="visits_table")])
             waiting = threading.Thread(target=runner.wait)
             waiting.start()
             try:
@@ -83,7 +84,7 @@ class Stage:
         told: list[Progress] = []
         wanted = RunOptions(available_now=True, **options)
         with Runner(self.spark, self.kafka, self.settings, wanted, told.append, print) as runner:
-            runner.start([visits_archive(topic=topic)])
+            runner.start([visits_archive(topic=topic, table="visits_table")])
             runner.wait()
         return told
 

@@ -25,15 +25,16 @@ def optimize(
     json: Json = False,
 ) -> None:
     """Make few large files of the many small ones that small batches leave. Queries may run meanwhile."""
-    from respool import archive
+    from respool.archive.table import locate, require
+    from respool.archive.table import optimize as compact
     from respool.local.session import spark_session
 
     settings = load(home=home)
-    path = archive.locate(table, settings.home)
-    archive.require(path)
+    path = locate(table, settings.home)
+    require(path)
     say(f"Starting Spark ({settings.master}) to compact {path} …")
     with spark_session(settings) as spark:
-        before, after = archive.optimize(spark, path)
+        before, after = compact(spark, path)
     if json:
         out_json({"table": path, "before": asdict(before), "after": asdict(after)})
     else:

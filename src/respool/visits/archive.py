@@ -1,19 +1,21 @@
-"""The archive of visits: every record as it came, to a Delta table."""
+"""The archives of visits: every record as it came, to a Delta table."""
 
-from functools import partial
-
-from respool.archive import ArchiveSink, to_archive
+from respool.archive.pipelines import archiving
 from respool.pipeline import Pipeline
-from respool.visits.events import VISIT, VISITS_TOPIC
+from respool.visits.events import BROWSER_VISIT, VISIT, VISITS_TOPIC
 
 
-def visits_archive(*, topic: str = VISITS_TOPIC, table: str = "visits_table", timezone: str = "UTC") -> Pipeline:
-    """Return the pipeline `visits-archive`; rejected records are in the archive too, and need no topic of their own."""
-    return Pipeline(
-        name="visits-archive",
-        summary="Archives every record as it came, by hour of event time",
-        topic=topic,
-        transform=partial(to_archive, decoder=VISIT),
-        sink=ArchiveSink(table),
-        timezone=timezone,
-    )
+def visits_archive(*, topic: str = VISITS_TOPIC, table: str | None = None, timezone: str = "UTC") -> Pipeline:
+    """Return the pipeline `visits-archive`."""
+    return archiving("visits-archive", topic, VISIT, table=table, timezone=timezone)
+
+
+def browser_visits_archive(*, topic: str = VISITS_TOPIC, table: str | None = None, timezone: str = "UTC") -> Pipeline:
+    """Return the pipeline `browser-visits-archive`."""
+    table = table or browser_table(topic)
+    return archiving("browser-visits-archive", topic, BROWSER_VISIT, table=table, timezone=timezone)
+
+
+def browser_table(topic: str) -> str:
+    """Return the archive of a topic of visits with their browsers, which have another field for their time."""
+    return f"browser_{topic}_table"

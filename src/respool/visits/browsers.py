@@ -4,8 +4,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from respool.pipeline import Pipeline
+from respool.results import ByArrival, Windows
 from respool.sinks import KafkaSink
 from respool.span import spark_interval
+from respool.visits.archive import browser_table
 from respool.visits.events import BROWSER_VISIT, VISITS_TOPIC
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ def browser_stats_stateless(
         stateless=True,
         sink=KafkaSink(output_topic, key=("browser", "window")),
         timezone=timezone,
+        results=ByArrival("each batch counts for itself, so results depend on which records came together"),
+        archive=browser_table(topic),
     )
 
 
@@ -52,6 +56,8 @@ def browser_stats_stateful(
         trigger="15 seconds",
         sink=KafkaSink(output_topic, key=("browser", "window")),
         timezone=timezone,
+        results=Windows(window),
+        archive=browser_table(topic),
     )
 
 

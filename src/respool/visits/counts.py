@@ -4,6 +4,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from respool.pipeline import Pipeline
+from respool.results import Windows
 from respool.sinks import ConsoleSink, KafkaSink
 from respool.span import spark_interval
 from respool.visits.events import ROCKSDB, VISIT, VISITS_TOPIC
@@ -31,6 +32,7 @@ def visit_counts(
         output_mode="append",
         sink=KafkaSink(output_topic, key=("window",)),
         timezone=timezone,
+        results=Windows(window),
     )
 
 
@@ -49,6 +51,7 @@ def visit_windows(
         sink=ConsoleSink(),
         timezone=timezone,
         spark=ROCKSDB,
+        results=Windows(window),
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from respool.errors import PipelineError, did_you_mean
 from respool.pipeline import Pipeline
+from respool.results import ByArrival, Sessions
 from respool.sinks import KafkaSink
 from respool.span import parse_duration
 from respool.visits import session_rules as rules
@@ -66,6 +67,11 @@ def sessions(
         output_mode="update",
         timezone=timezone,
         spark=_SPARK,
+        results=(
+            Sessions(gap, key=("visit_id",))
+            if rule == "gap"
+            else ByArrival("by the timer rule, sessions depend on the batches in which events came; use the rule gap")
+        ),
     )
 
 

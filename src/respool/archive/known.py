@@ -1,0 +1,143 @@
+"""What is surely not in an archive yet, so that a record need not be looked up there.
+
+That knowledge comes from the table alone. Every commit says in its metadata what was known before it, and the
+statistics of the files that it added say the rest; so whatever anybody else does to the table is seen as well. Where
+neither tells, the table is asked.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from respool.archive.table import identifier, read
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+
+_METADATA = "respool-archived"
+_HISTORY = 100  # commits looked at for what is known, before the table itself is asked
+_PREFIX = 32  # characters of a text that Delta's statistics keep
+
+
+@dataclass(frozen=True)
+class Archived:
+    """Which records are surely not in a table: those beyond `ends`.
+
+    Attributes:
+        version: The table's version of which this is true.
+        ends: The highest offset, by topic and partition. A topic is named by its first characters, as in Delta's
+            statistics.
+    """
+
+    version: int
+    ends: Mapping[tuple[str, int], int] = field(default_factory=dict)
+
+    def after(self, added: Mapping[tuple[str, int], int]) -> "Archived":
+        """Return what is known after the next version has added records up to these offsets."""
+        ends = dict(self.ends)
+        for place, offset in added.items():
+            ends[place] = max(offset, ends.get(place, -1))
+        return Archived(self.version + 1, ends)
+
+    def maybe(self) -> "Column":
+        """Return the condition under which a record may be in the table."""
+        from pyspark.sql import functions as F
+
+        by_topic: dict[str, list[int]] = {}
+        for (topic, partition), offset in self.ends.items():
+            offsets = by_topic.setdefault(topic, [])
+            offsets += [-1] * (partition + 1 - len(offsets))
+            offsets[partition] = offset
+        # Far smaller a plan than a condition for each partition, and folded to a constant.
+        ends = F.from_json(F.lit(json.dumps(by_topic)), "MAP<STRING, ARRAY<BIGINT>>")
+        end = F.get(F.try_element_at(ends, F.substring("topic", 1, _PREFIX)), F.col("partition"))
+        return F.coalesce(F.col("offset") <= end, F.lit(False))
+
+    def to_json(self) -> str:
+        """Return the metadata of a commit."""
+        ends = [[topic, partition, offset] for (topic, partition), offset in sorted(self.ends.items())]
+        return json.dumps({_METADATA: {"version": self.version, "ends": ends}})
+
+    @staticmethod
+    def from_json(text: str | None) -> "Archived | None":
+        """Return what the metadata of a commit says, or None when it is not one of ours."""
+        try:
+            found = json.loads(text or "")[_METADATA]
+            return Archived(found["version"], {(topic, int(part)): int(end) for topic, part, end in found["ends"]})
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+def learn(spark: "SparkSession", table: str) -> Archived:
+    """Return what the newest commits tell of the table, or else ask the table."""
+    history = spark.sql(f"DESCRIBE HISTORY {identifier(table)} LIMIT {_HISTORY}").collect()
+    oldest = history[-1].version
+    for commit in history:
+        found = Archived.from_json(commit.userMetadata)
+        # All that came after it must still be there to be read.
+        if found is not None and found.version + 1 >= oldest:
+            return found
+    if oldest == 0 and history[-1].operation == "CREATE TABLE":
+        return Archived(0)
+    return _ask(spark, table, history[0].version)
+
+
+def catch_up(spark: "SparkSession", table: str, known: Archived) -> Archived:
+    """Return what is known after the commits that were made since: our own last one, and those of others."""
+    while (commit := _read_commit(spark, table, known.version + 1)) is not None:
+        added = _added(commit)
+        known = known.after(added) if added is not None else _ask(spark, table, known.version + 1)
+    return known
+
+
+def _added(commit: str) -> dict[tuple[str, int], int] | None:
+    """Return the highest offsets of the records that a commit added, or None when its statistics do not tell.
+
+    Spark reads each Kafka partition in tasks of its own, so a file has records of one only. A file that others made
+    may mix them.
+    """
+    ends: dict[tuple[str, int], int] = {}
+    for line in commit.split("\n"):
+        file = json.loads(line or "{}").get("add")
+        if file is None or not file["dataChange"]:  # compaction changes no data
+            continue
+        stats = json.loads(file.get("stats") or "{}")
+        try:
+            low, high = stats["minValues"], stats["maxValues"]
+            place, other = ((one["topic"][:_PREFIX], int(one["partition"])) for one in (low, high))
+            offset = int(high["offset"])
+        except KeyError:
+            return None
+        if place != other:
+            return None
+        ends[place] = max(offset, ends.get(place, -1))
+    return ends
+
+
+def _read_commit(spark: "SparkSession", table: str, version: int) -> str | None:
+    """Return a commit of the table's log, or None when there is none of that version yet."""
+    from py4j.protocol import Py4JJavaError
+
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(f"{table}/_delta_log/{version:020}.json")
+    try:
+        stream = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).open(path)
+    except Py4JJavaError as error:
+        if error.java_exception.getClass().getName() == "java.io.FileNotFoundException":
+            return None
+        raise
+    try:
+        text: str = jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+        return text
+    finally:
+        stream.close()
+
+
+def _ask(spark: "SparkSession", table: str, version: int) -> Archived:
+    """Read the highest offsets from the records themselves."""
+    from pyspark.sql import functions as F
+
+    place = (F.substring("topic", 1, _PREFIX).alias("topic"), "partition")
+    rows = read(spark, table, version).groupBy(*place).agg(F.max("offset").alias("end")).collect()
+    return Archived(version, {(row.topic, row.partition): row.end for row in rows})

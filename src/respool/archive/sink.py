@@ -1,0 +1,117 @@
+"""Records to the archive, each once.
+
+A record is known by its topic, partition and offset. A batch that is run again, for whatever reason, adds only the
+records that the table lacks. To make that cheap, the sink knows the highest offset of every topic and partition in the
+table: a record beyond it is new. Any other is looked up in the table.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from respool.archive.known import Archived, catch_up, learn
+from respool.archive.table import KEY, PARTITION_COLUMNS, Reading, create, locate, read
+from respool.decode import JsonDecoder
+from respool.kafka import Kafka
+from respool.sinks import Write
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What the sink remembers of a run of a query from batch to batch.
+
+    Attributes:
+        archived: What was known at the last batch.
+        settled: A batch of this run had nothing but new records. Later ones have too, but for rare cases.
+    """
+
+    archived: Archived
+    settled: bool
+
+
+@dataclass(frozen=True)
+class ArchiveSink:
+    """Records to a Delta table, each once. A batch makes one commit, or none when it has nothing new.
+
+    The table's first version, 0, is the empty table. Two processes must not archive the same topic in the same table at
+    the same moment.
+
+    Attributes:
+        table: The table's path or URL; a relative path is one under the home's `archive`.
+        decoder: How event times were read.
+    """
+
+    table: str
+    decoder: JsonDecoder
+    _runs: dict[str, _Run] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def describe(self) -> str:
+        """Return a few words for `respool pipelines`."""
+        return f"Delta table {self.table}"
+
+    def on_replay(self) -> str:
+        """Return what becomes of a batch that comes again, for the plan of a rewind."""
+        return "Records that the archive has already are left out."
+
+    def prepare(self, kafka: Kafka, source_topic: str) -> None:
+        """Nothing to make: the first write creates the table."""
+
+    def write(self, frame: "DataFrame", write: Write) -> None:
+        """Append the records of `frame` that the table lacks."""
+        spark = frame.sparkSession
+        table = locate(self.table, write.home)
+        name = spark.sparkContext.getLocalProperty("spark.jobGroup.id")  # Spark's id of a query's run
+        run = self._runs.get(name) if name else None
+        if run is None:
+            create(spark, table, Reading.of(self.decoder, str(spark.conf.get("spark.sql.session.timeZone"))))
+            run = _Run(learn(spark, table), settled=False)
+        run = replace(run, archived=catch_up(spark, table, run.archived))
+        only_new = (_append_new if run.settled else _append_lacking)(frame, table, run.archived)
+        if name:
+            self._runs[name] = replace(run, settled=run.settled or only_new)
+
+
+def _append_lacking(frame: "DataFrame", table: str, archived: Archived) -> bool:
+    """Append what the table lacks, and return whether that was all: for batches that may well be replayed ones."""
+    from pyspark.sql import functions as F
+
+    frame = frame.persist()  # read once, so that rejected records are counted once
+    try:
+        span = frame.where(archived.maybe()).agg(F.min("offset"), F.max("offset")).first()
+        assert span is not None
+        only_new = span[0] is None
+        _append(frame if only_new else _lacking(frame, table, archived, span[0], span[1]), table, archived)
+    finally:
+        frame.unpersist()
+    return only_new
+
+
+def _append_new(frame: "DataFrame", table: str, archived: Archived) -> bool:
+    """Append what the table lacks, and return whether that was all: reads the batch once when all of it is new."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    replayed = Observation()
+    watched = frame.observe(replayed, F.min(F.when(archived.maybe(), F.col("offset"))).alias("first"))
+    _append(watched.where(~archived.maybe()), table, archived)
+    first = replayed.get["first"]
+    if first is None:
+        return True
+    # A second commit, and Spark counts the batch's records twice: rare, as it takes another writer meanwhile.
+    last = max(archived.ends.values())
+    _append(_lacking(frame.where(archived.maybe()), table, archived, first, last), table, archived)
+    return False
+
+
+def _lacking(frame: "DataFrame", table: str, archived: Archived, first: int, last: int) -> "DataFrame":
+    """Return the records that the table lacks, when none of `frame` that it has lies outside these offsets."""
+    there = read(frame.sparkSession, table, archived.version).where(f"offset BETWEEN {first} AND {last}")
+    return frame.join(there.select(*KEY), list(KEY), "left_anti").select(*frame.columns)
+
+
+def _append(frame: "DataFrame", table: str, archived: Archived) -> None:
+    # Delta makes no commit of an append without rows.
+    writer = frame.write.format("delta").mode("append").partitionBy(*PARTITION_COLUMNS)
+    writer.option("userMetadata", archived.to_json()).save(table)
