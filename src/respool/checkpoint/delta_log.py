@@ -113,7 +113,7 @@ def open_table(location: str, version: int | None = None) -> "DeltaTable":
     if path is None:  # whoever cannot reach the store is told by its own library, which says it better
         open_reader(location).facts([f"_delta_log/{0:020}.json"])
     try:
-        return DeltaTable(str(path or location), version=version, storage_options=None if path else _options())
+        return DeltaTable(str(path or location), version=version, storage_options=None if path else storage_options())
     except TableNotFoundError as error:
         raise CheckpointError(
             f"{location} is no Delta table: {one_line(error)}. Name the folder or URL that holds its _delta_log."
@@ -123,7 +123,7 @@ def open_table(location: str, version: int | None = None) -> "DeltaTable":
         raise CheckpointError(f"{where} cannot be read as a Delta table: {one_line(error)}") from error
 
 
-def _options() -> dict[str, str]:
+def storage_options() -> dict[str, str]:
     """Return what delta-rs must be told beside the environment: a store that does not answer is soon given up."""
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
     # Whoever names an endpoint without encryption means it, as every other library takes it.
