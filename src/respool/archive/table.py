@@ -1,8 +1,9 @@
 """The archive's table: its columns, where it is, how it reads event times, and its compaction."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -142,11 +143,22 @@ def read(spark: "SparkSession", table: str, version: int) -> "DataFrame":
     return spark.read.format("delta").option("versionAsOf", version).load(table)
 
 
-def optimize(spark: "SparkSession", table: str) -> tuple[Size, Size]:
+def optimize(
+    spark: "SparkSession",
+    table: str,
+    days: Sequence[date | None] | None = None,
+    on_day: Callable[[int], None] = lambda number: None,
+) -> tuple[Size, Size]:
     """Make few large files of many small ones, hour by hour, and return the sizes before and after.
 
     No record changes, and readers and the archiving query go on meanwhile. The small files stay on the disk for those
     who still read an earlier version, until somebody vacuums the table.
+
+    Args:
+        spark: A session.
+        table: The table's path or URL.
+        days: The dates to compact, each in a commit of its own, None for the rejected records; by default all at once.
+        on_day: Called before each with its number.
     """
     from pyspark.errors import AnalysisException
 
@@ -154,7 +166,9 @@ def optimize(spark: "SparkSession", table: str) -> tuple[Size, Size]:
         before = _size(spark, table)
     except AnalysisException as error:
         raise _missing(table) from error
-    spark.sql(f"OPTIMIZE {identifier(table)}")
+    for number, where in enumerate([""] if days is None else map(_of_day, days)):
+        on_day(number)
+        spark.sql(f"OPTIMIZE {identifier(table)}{where}")
     return before, _size(spark, table)
 
 
@@ -167,6 +181,10 @@ def _size(spark: "SparkSession", table: str) -> Size:
     detail = spark.sql(f"DESCRIBE DETAIL {identifier(table)}").first()
     assert detail is not None
     return Size(detail.numFiles, detail.sizeInBytes)
+
+
+def _of_day(day: date | None) -> str:
+    return " WHERE event_date IS NULL" if day is None else f" WHERE event_date = DATE'{day.isoformat()}'"
 
 
 def _missing(table: str) -> PipelineError:

@@ -1,7 +1,5 @@
 """`respool checkpoint`: look into a checkpoint, rewind it, and take that back. No JVM is started."""
 
-import time
-from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +8,7 @@ import typer
 
 from respool.cli.checkpoint_inputs import locate, target_of, world_of
 from respool.cli.options import BootstrapServers, Home, Json, Yes, load
-from respool.cli.render import out, out_json, say, size, table
+from respool.cli.render import every_other_second, out, out_json, say, size, table
 from respool.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -92,7 +90,7 @@ def verify(
     from respool.checkpoint.verifying.verify import verify as check_all
 
     where = locate(path, load(home=home))
-    checks = check_all(Checkpoint(open_reader(where)), deep=not quick, on_progress=_every_other_second("files read"))
+    checks = check_all(Checkpoint(open_reader(where)), deep=not quick, on_progress=every_other_second("files read"))
     broken = [one for one in checks if one.status == "broken"]
     if json:
         out_json({"checkpoint": where, "ok": not broken, "checks": [asdict(one) for one in checks]})
@@ -327,7 +325,7 @@ def _carry_out(journal: "Journal", where: str, path: str, new: bool, in_place_of
 
     with _held(where, path):
         files = open_writer(where)
-        tell = _every_other_second("steps done")
+        tell = every_other_second("steps done")
 
         def told(done: int) -> None:
             tell(done, len(journal.steps))
@@ -347,16 +345,3 @@ def _held(where: str, path: str) -> Any:
     if held is None:
         raise CheckpointError(f"{path} is in use by {lease.holder(where)}. Stop that first. Nothing was changed.")
     return held
-
-
-def _every_other_second(what: str) -> Callable[[int, int], None]:
-    """Return what tells how far a long work is, every other second."""
-    last = time.monotonic()
-
-    def tell(done: int, total: int) -> None:
-        nonlocal last
-        if time.monotonic() - last > 2:
-            last = time.monotonic()
-            say(f"{done:,} of {total:,} {what} …")
-
-    return tell
