@@ -212,6 +212,14 @@ def small_files(sizes: list[int]) -> int:
     return together.count(True) + 1 if any(together) else 0
 
 
+def days_to_compact(files: list[File]) -> list[date | None]:
+    """Return the dates that have an hour with files to put together; None stands for the rejected records."""
+    hours: dict[tuple[date | None, datetime | None], list[int]] = {}
+    for file in files:
+        hours.setdefault((file.day, file.hour), []).append(file.size)
+    return list(dict.fromkeys(day for (day, _), sizes in hours.items() if small_files(sizes)))
+
+
 def read_facts(table: str, on_progress: Callable[[int, int], None] = lambda done, total: None) -> ArchiveFacts:
     """Read what an archive holds.
 

@@ -1,0 +1,281 @@
+"""Put an archive right: refill from Kafka what it lacks, remove what it has twice, forget files that are lost.
+
+Every step is one commit of the Delta table. Whoever is killed in between has made all of a step or nothing of it; the
+same command again does the rest.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from respool import records
+from respool.archive.facts import ArchiveFacts
+from respool.archive.in_kafka import InKafka
+from respool.archive.offsets import Place, Range, joined
+from respool.archive.pipelines import archiving
+from respool.archive.sink import ArchiveSink
+from respool.archive.table import COLUMNS, KEY, Reading, identifier, locate, read
+from respool.checkpoint import layout, lease, logs
+from respool.checkpoint.claim import last_run
+from respool.checkpoint.files import Reader, open_reader
+from respool.checkpoint.sources import kafka_parts
+from respool.decode import JsonDecoder
+from respool.errors import PipelineError
+from respool.kafka import Kafka
+from respool.pipeline import Pipeline
+from respool.settings import Settings
+from respool.sinks import Write
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_RUNS = 16  # reads of a partition; what lies between nearer gaps is read, too, and found to be there
+_TRIES = 3  # when another process changes the same files meanwhile
+_SEVERAL = "several"
+_CONTENT = ("timestamp", "key", "value")  # what makes two records of one place the same
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What a removal of doubled records did.
+
+    Attributes:
+        records: How many were removed.
+        differing: Places that hold records of different content: nothing was removed there.
+    """
+
+    records: int
+    differing: int
+
+
+def decoder_of(facts: ArchiveFacts, pipeline: Pipeline | None) -> tuple[JsonDecoder, str]:
+    """Return how event times of an archive are read, and the zone: as the table says, or a pipeline that fits it."""
+    reading = facts.reading
+    if pipeline is None:
+        if reading is None or reading.schema == _SEVERAL:
+            found = "does not say how" if reading is None else "has records that were decoded in several ways"
+            raise PipelineError(
+                f"The archive {facts.table} {found}, so it is not known how to decode those that are missing. Name a "
+                "pipeline that reads the topic, such as: --pipeline visits-archive."
+            )
+        return JsonDecoder(reading.schema, reading.event_time), reading.timezone
+    decoder = pipeline.sink.decoder if isinstance(pipeline.sink, ArchiveSink) else pipeline.decode
+    if decoder is None:
+        raise PipelineError(f"The pipeline {pipeline.name} has no decoder. Name one that has.")
+    zone = reading.timezone if reading is not None else pipeline.timezone
+    if reading is not None:
+        reading.check(facts.table, Reading.of(decoder, zone))
+    return decoder, zone
+
+
+@contextmanager
+def held(settings: Settings, table: str, wanted: Mapping[Place, Sequence[Range]]) -> Iterator[None]:
+    """Keep the home's archiving queries from writing the wanted records meanwhile.
+
+    Two writers could both find a record missing, and both append it: Delta sees no conflict between appends. A query
+    that does not run is held. One that runs is beyond these records as a rule; if it is not, PipelineError is raised.
+    """
+    with ExitStack() as stack:
+        folders = sorted(settings.checkpoints.iterdir()) if settings.checkpoints.is_dir() else []
+        for folder in folders:
+            files = open_reader(str(folder)) if folder.is_dir() else None
+            run = last_run(files) if files is not None else None
+            if files is None or run is None or not _archives(run.sink, settings, table):
+                continue
+            lock = lease.hold(str(folder))
+            if lock is not None:
+                stack.enter_context(lock)
+            elif not _beyond(_position(files), wanted):
+                raise PipelineError(
+                    f"The pipeline {run.pipeline} is running, and has not passed the records that are missing: it may "
+                    "archive them itself. Wait until it has, or stop it; then run this again."
+                )
+        yield
+
+
+def refill(
+    spark: "SparkSession",
+    kafka: Kafka,
+    settings: Settings,
+    found: InKafka,
+    decoding: tuple[JsonDecoder, str],
+    table: str,
+) -> None:
+    """Append what the archive lacks and Kafka has, by the code that archives: a commit for each topic."""
+    from respool.local.session import session_of
+
+    decoder, zone = decoding
+    for topic in sorted({place.topic for place in found.lacking}):
+        pipeline = archiving("archive-refill", topic, decoder, table=table, timezone=zone)
+        session = session_of(spark, pipeline)
+        frame = _read(session, kafka, topic, found)
+        with told(table):
+            _require_same(session, frame, table)
+            write = Write(pipeline.name, None, kafka, settings.home)
+            pipeline.sink.write(pipeline.transform(frame), write)
+
+
+def remove_doubles(
+    spark: "SparkSession", table: str, doubles: Mapping[Place, Sequence[Range]], say: Callable[[str], None]
+) -> Removed:
+    """Leave one record of each place, in one commit that rewrites only the files concerned.
+
+    Of records that were decoded in different ways, one that is not rejected stays.
+    """
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    for _ in range(_TRIES - 1):
+        try:
+            return _remove(session, table, _near(doubles))
+        except _Conflict:
+            say("Another process changed the same files; trying again …")
+    return _remove(session, table, _near(doubles))
+
+
+def forget_lost_files(table: str) -> list[str]:
+    """Take the data files that are not there out of the table's log, in one commit, and return them."""
+    from respool.checkpoint.delta_log import one_line, open_table
+
+    try:
+        return list(open_table(table).repair()["files_removed"])
+    except Exception as error:
+        raise PipelineError(
+            f"The lost files of {table} cannot be taken out of its log: {one_line(error)}. Nothing was changed."
+        ) from error
+
+
+class _Conflict(PipelineError):
+    """Another process changed the same files."""
+
+
+def _archives(sink: str, settings: Settings, table: str) -> bool:
+    named = sink.removeprefix("Delta table ")
+    return named != sink and locate(named, settings.home) == table
+
+
+def _position(files: Reader) -> dict[tuple[str, int], int] | None:
+    """Return the offsets from which on a query's newest batch reads; None when they are not known."""
+    numbers = layout.batches(files.names("offsets"))
+    if len(numbers) < 2:
+        return None
+    path = f"offsets/{numbers[-2]}"
+    before = logs.planned(path, logs.decode(path, files.read(path)))
+    return {place: offset for source in before.sources for place, offset in kafka_parts(source.end).items()}
+
+
+def _beyond(position: Mapping[tuple[str, int], int] | None, wanted: Mapping[Place, Sequence[Range]]) -> bool:
+    if position is None:
+        return not wanted
+    return all(ranges[-1].end <= position.get(place, 0) for place, ranges in wanted.items())
+
+
+def _read(session: "SparkSession", kafka: Kafka, topic: str, found: InKafka) -> "DataFrame":
+    """Return the lacking records of a topic, and their neighbours."""
+    runs: list[dict[int, tuple[int, int]]] = []
+    for place, ranges in found.lacking.items():
+        if place.topic == topic:
+            kept = found.places[place]
+            for number, run in enumerate(joined(ranges, _RUNS)):
+                if number == len(runs):
+                    runs.append({})
+                runs[number][place.partition] = (max(run.start - 1, kept.start), min(run.end + 1, kept.end))
+    frames = [records.read_offsets(session, kafka, topic, run) for run in runs]
+    return reduce(lambda one, other: one.unionAll(other), frames)
+
+
+def _require_same(session: "SparkSession", frame: "DataFrame", table: str) -> None:
+    """Raise PipelineError when Kafka has another record at a place than the archive: it is not the same topic."""
+    from pyspark.sql import functions as F
+
+    ends = frame.agg(F.min("offset"), F.max("offset")).first()
+    assert ends is not None
+    there = _newest(session, table).where(F.col("offset").between(ends[0], ends[1]))
+    both = frame.alias("k").join(there.alias("a"), list(KEY))
+    same = reduce(
+        lambda one, other: one & other, (F.col(f"k.{name}").eqNullSafe(F.col(f"a.{name}")) for name in _CONTENT)
+    )
+    other = both.where(~same).select(*KEY).first()
+    if other is not None:
+        raise PipelineError(
+            f"Kafka has another record at {Place(other.topic, other.partition)}, offset {other.offset:,}, than the "
+            f"archive {table}: the topic was made anew, or this is another cluster. Nothing was refilled. Name the "
+            "right cluster with --bootstrap-servers; archive a new topic in a table of its own."
+        )
+
+
+def _remove(session: "SparkSession", table: str, near: str) -> Removed:
+    with told(table):
+        doubled = _doubled(session, table, near)
+        found = doubled.selectExpr("sum(IF(kinds = 1, copies - 1, 0))", "count_if(kinds > 1)").first()
+        assert found is not None
+        if found[0]:
+            _replace(session, table, doubled.where("kinds = 1"), near)
+    return Removed(found[0] or 0, found[1])
+
+
+def _near(doubles: Mapping[Place, Sequence[Range]]) -> str:
+    """Return a condition that leaves out most of the records that are not doubled; Delta skips files by it."""
+    first = min(ranges[0].start for ranges in doubles.values())
+    last = max(ranges[-1].end - 1 for ranges in doubles.values())
+    return f"offset BETWEEN {first} AND {last}"
+
+
+def _doubled(session: "SparkSession", table: str, near: str) -> "DataFrame":
+    """Return the places that hold more than one record: how many, of how many kinds, and the one to keep."""
+    from pyspark.sql import functions as F
+
+    best: Column = F.struct(F.col("rejected").isNotNull(), F.col("event_time"))
+    grouped = _newest(session, table).where(near).groupBy(*KEY)
+    counted = grouped.agg(
+        F.count("*").alias("copies"),
+        F.count_distinct(F.xxhash64(*_CONTENT)).alias("kinds"),
+        F.min_by(F.struct(*COLUMNS), best).alias("kept"),
+    )
+    return counted.where("copies > 1")
+
+
+def _replace(session: "SparkSession", table: str, doubled: "DataFrame", near: str) -> None:
+    """Delete all records of these places and insert the one to keep: one commit, whatever others do meanwhile."""
+    gone = doubled.selectExpr(*(f"{name} AS _{name}" for name in KEY), "NULL AS kept")
+    # Without a place of its own a row matches nothing, and is inserted.
+    kept = doubled.selectExpr(*(f"NULL AS _{name}" for name in KEY), "kept")
+    gone.unionByName(kept).createOrReplaceTempView("respool_doubled")
+    match = " AND ".join(f"a.{name} = d._{name}" for name in KEY)
+    clauses = (
+        f"MERGE INTO {identifier(table)} AS a USING respool_doubled AS d ON {match} AND a.{near}",
+        "WHEN MATCHED THEN DELETE",
+        f"WHEN NOT MATCHED AND d.kept IS NOT NULL THEN INSERT ({', '.join(COLUMNS)})",
+        f"VALUES ({', '.join(f'd.kept.{name}' for name in COLUMNS)})",
+    )
+    session.sql(" ".join(clauses))
+
+
+def _newest(session: "SparkSession", table: str) -> "DataFrame":
+    row = session.sql(f"DESCRIBE HISTORY {identifier(table)} LIMIT 1").first()
+    assert row is not None
+    return read(session, table, row.version)
+
+
+@contextmanager
+def told(table: str) -> Iterator[None]:
+    """Tell what Spark says of a failed step; nothing of the step has been done then."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        words = str(error)
+        if "DELTA_CONCURRENT" in words or "ConcurrentModificationException" in words:
+            raise _Conflict(
+                f"Another process changed the same files of {table} meanwhile. Nothing of this step was done; run the "
+                "same command again."
+            ) from error
+        line = next((one for one in reversed(words.splitlines()) if one.startswith("Caused by: ")), words.strip())
+        short = line.removeprefix("Caused by: ").splitlines()[0][:300]
+        raise PipelineError(
+            f"Spark could not change {table}: {short} Nothing of this step was done. Spark's log under the home "
+            "(logs/spark.log) tells more."
+        ) from error
