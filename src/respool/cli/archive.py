@@ -1,41 +1,237 @@
 """`respool archive`: look after the table of all records."""
 
-from dataclasses import asdict
-from typing import Annotated
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from respool.cli.options import Home, Json, load
-from respool.cli.render import out, out_json, say, size
+from respool.cli.options import BootstrapServers, Home, Json, connect, load
+from respool.cli.render import every_other_second, out, out_json, say, size
+from respool.cli.render import table as print_table
+from respool.errors import BrokerError, PipelineError
+from respool.settings import Settings
+
+if TYPE_CHECKING:
+    from respool.archive.facts import ArchiveFacts
+    from respool.archive.in_kafka import InKafka
+    from respool.checkpoint.verifying.findings import Check
+    from respool.kafka import Kafka
 
 app = typer.Typer(help="Look after the archive of all records.", no_args_is_help=True, rich_markup_mode=None)
 
-
-@app.callback()
-def _archive() -> None:
-    """Keep `optimize` a subcommand, though it is the only one."""
+Table = Annotated[
+    str, typer.Option(metavar="PATH", help="The table; a relative path is one under the home's archive folder.")
+]
+_DEFAULT = "visits_table"
+_MARKS = {"ok": "✓", "note": "•", "broken": "✗"}
+_BROKEN = 3  # the exit code of `verify` when something is wrong, as that of `checkpoint verify`
 
 
 @app.command()
-def optimize(
-    table: Annotated[
-        str, typer.Option(metavar="PATH", help="The table; a relative path is one under the home's archive folder.")
-    ] = "visits_table",
+def show(
+    table: Table = _DEFAULT,
+    hours: Annotated[bool, typer.Option("--hours", help="List the hours of event time, too.")] = False,
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Make few large files of the many small ones that small batches leave. Queries may run meanwhile."""
-    from respool.archive.table import locate, require
+    """Show what an archive holds: records of each topic partition, gaps, doubled records, hours, files."""
+    from respool.archive.facts import read_facts
+    from respool.archive.table import locate
+    from respool.cli import archive_text as text
+
+    facts = read_facts(locate(table, load(home=home).home), every_other_second("files read"))
+    if json:
+        out_json(text.facts_json(facts, hours))
+        return
+    for one in text.head_lines(facts):
+        out(one)
+    out("")
+    columns = ("topic", "partition", "offsets", "records", "rejected", "missing", "doubled")
+    print_table(text.place_rows(facts), columns, "No record yet.")
+    if hours:
+        out("")
+        print_table(text.hour_rows(facts), text.hour_columns(facts), "No hour yet.")
+
+
+@app.command()
+def verify(
+    table: Table = _DEFAULT,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Refill what Kafka has and the archive lacks, and remove doubled records.")
+    ] = False,
+    forget_lost_files: Annotated[
+        bool,
+        typer.Option("--forget-lost-files", help="With --fix: take data files that are not there out of the table."),
+    ] = False,
+    pipeline: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="With --fix: decode as this pipeline does, if the table does not say how."),
+    ] = None,
+    no_kafka: Annotated[bool, typer.Option("--no-kafka", help="Look at the table alone.")] = False,
+    bootstrap_servers: BootstrapServers = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Check that every record is there, once, and every file readable. Exit code 3 when something is wrong."""
+    from respool.archive.table import locate
+
+    settings = load(home=home, bootstrap_servers=bootstrap_servers)
+    kafka, why_not = _kafka(settings, no_kafka)
+    where = locate(table, settings.home)
+    found = _look(where, kafka)
+    done: list[str] = []
+    if fix:
+        if found.facts.damaged:
+            found = _forget(found, where, kafka, forget_lost_files, done)
+        done += _fix(found, kafka, settings, pipeline)
+        found = _look(where, kafka) if done else found
+    checks = found.checks(why_not)
+    broken = [one for one in checks if one.status == "broken"]
+    if json:
+        _print_json(found, checks, done, ok=not broken)
+    else:
+        _print(checks, done)
+        wrong = f"{len(broken)} of {len(checks)} checks found something wrong."
+        out(wrong if broken else f"All is well: {found.facts.records:,} records, each once.")
+    if broken:
+        raise typer.Exit(_BROKEN)
+
+
+@app.command()
+def optimize(table: Table = _DEFAULT, home: Home = None, json: Json = False) -> None:
+    """Make few large files of the many small ones that small batches leave. Queries may run meanwhile.
+
+    Every day of event time is a commit of its own. Whatever ends this early loses no record, and the same command goes
+    on with the days that are left.
+    """
+    from respool.archive.facts import days_to_compact, files_of, open_archive
+    from respool.archive.repair import told
+    from respool.archive.table import Size, locate
     from respool.archive.table import optimize as compact
     from respool.local.session import spark_session
 
     settings = load(home=home)
     path = locate(table, settings.home)
-    require(path)
-    say(f"Starting Spark ({settings.master}) to compact {path} …")
-    with spark_session(settings) as spark:
-        before, after = compact(spark, path)
+    files = files_of(open_archive(path))
+    days = days_to_compact(files)
+    before = after = Size(len(files), sum(one.size for one in files))
+
+    def on_day(number: int) -> None:
+        name = days[number] or "the rejected records"
+        say(f"Compacting {name} ({number + 1:,} of {len(days):,}) …")
+
+    if days:
+        say(f"Starting Spark ({settings.master}) to compact {path} …")
+        with spark_session(settings) as spark, told(path):
+            before, after = compact(spark, path, days, on_day)
     if json:
         out_json({"table": path, "before": asdict(before), "after": asdict(after)})
-    else:
+    elif days:
         out(f"Files: {before.files:,} → {after.files:,}  Bytes: {size(before.bytes)} → {size(after.bytes)}")
+    else:
+        out(f"Nothing to compact: {after.files:,} files, {size(after.bytes)}, none of which can be put together.")
+
+
+@dataclass(frozen=True)
+class _Found:
+    """An archive, and what Kafka has of it."""
+
+    facts: "ArchiveFacts"
+    kafka: "InKafka | None"
+
+    def checks(self, why_not: str) -> "tuple[Check, ...]":
+        from respool.archive.verify import verify as check_all
+
+        return check_all(self.facts, self.kafka, why_not)
+
+
+def _look(where: str, kafka: "Kafka | None") -> _Found:
+    from respool.archive.facts import read_facts
+    from respool.archive.in_kafka import look
+
+    facts = read_facts(where, every_other_second("files read"))
+    return _Found(facts, look(kafka, facts, every_other_second("offsets read from Kafka")) if kafka else None)
+
+
+def _kafka(settings: Settings, no_kafka: bool) -> "tuple[Kafka | None, str]":
+    """Return Kafka, or None and why it cannot be asked."""
+    if no_kafka:
+        return None, ""
+    try:
+        return connect(settings), ""
+    except BrokerError as error:
+        return None, str(error)
+
+
+def _forget(found: _Found, where: str, kafka: "Kafka | None", wanted: bool, done: list[str]) -> _Found:
+    from respool.archive.repair import forget_lost_files
+
+    damaged = found.facts.damaged
+    if not wanted or not all(one.missing for one in damaged):
+        step = (
+            "Bring them back from a copy. Without one, add --forget-lost-files: it takes them out of the table, and "
+            "what Kafka still has of them is refilled."
+            if all(one.missing for one in damaged)
+            else "Bring them back from a copy. Without one, move those that cannot be read away, and add "
+            "--forget-lost-files."
+        )
+        raise PipelineError(
+            f"{len(damaged):,} data files of {where} are lost or cannot be read, such as {damaged[0].path}: it is not "
+            f"known which records they had. {step} Nothing was changed."
+        )
+    forgotten = forget_lost_files(where)
+    done.append(f"{len(forgotten):,} lost files taken out of the table")
+    return _look(where, kafka)
+
+
+def _fix(found: _Found, kafka: "Kafka | None", settings: Settings, name: str | None) -> list[str]:
+    """Put an archive right, and return what was done."""
+    from respool.archive.offsets import total
+    from respool.archive.repair import decoder_of, held, refill, remove_doubles
+    from respool.local.session import spark_session
+    from respool.pipeline import find
+
+    facts = found.facts
+    lacking = found.kafka.lacking if found.kafka else {}
+    doubles = {one.place: one.doubles for one in facts.places if one.doubles}
+    if not lacking and not doubles:
+        return []
+    done: list[str] = []
+    decoding = decoder_of(facts, find(name, settings.pipelines.get(name)) if name else None) if lacking else None
+    with held(settings, facts.table, lacking):
+        say(f"Starting Spark ({settings.master}) to put {facts.table} right …")
+        with spark_session(settings) as spark:
+            if doubles:
+                say("Removing doubled records …")
+                removed = remove_doubles(spark, facts.table, doubles, say)
+                done.append(f"{removed.records:,} doubled records removed")
+                if removed.differing:
+                    done.append(
+                        f"{removed.differing:,} offsets left as they are: their records differ, so the topic was made "
+                        "anew; give it an archive of its own"
+                    )
+            if lacking and decoding and found.kafka and kafka:
+                count = sum(total(ranges) for ranges in lacking.values())
+                say(f"Refilling {count:,} records from Kafka …")
+                refill(spark, kafka, settings, found.kafka, decoding, facts.table)
+                done.append(f"{count:,} records refilled from Kafka")
+    return done
+
+
+def _print(checks: "tuple[Check, ...]", done: list[str]) -> None:
+    for one in done:
+        out(f"Done: {one}.")
+    for check in checks:
+        out(f"{_MARKS[check.status]} {check.name}")
+        for finding in check.found:
+            out(f"    {finding.what}")
+            if finding.remedy:
+                out(f"    → {finding.remedy}")
+
+
+def _print_json(found: _Found, checks: "tuple[Check, ...]", done: list[str], ok: bool) -> None:
+    from respool.cli import archive_text as text
+
+    facts = text.facts_json(found.facts, hours=False)
+    told = {"ok": ok, "done": done, "checks": [asdict(one) for one in checks]}
+    out_json({**facts, "kafka": text.kafka_json(found.kafka), **told})
