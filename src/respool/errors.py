@@ -7,7 +7,8 @@ RespoolError
 ├── TopicError         a topic is missing, vanished or cannot be created
 ├── PipelineError      a pipeline is unknown or badly defined
 ├── CheckpointError    a checkpoint belongs to another pipeline, is in use or cannot be read
-└── QueryError         a streaming query failed while it ran
+├── QueryError         a streaming query failed while it ran
+└── ReprocessError     a span cannot be computed again, or not now
 
 Every message says what was found, what was expected and the next step. The command line prints it without a stack
 trace and exits with 1; wrong usage exits with 2.
@@ -44,6 +45,10 @@ class CheckpointError(RespoolError):
 
 class QueryError(RespoolError):
     """A streaming query failed while it ran."""
+
+
+class ReprocessError(RespoolError):
+    """A span cannot be computed again, or not now."""
 
 
 def did_you_mean(word: str, choices: "list[str]") -> str:

@@ -48,6 +48,11 @@ class Windows:
         """The time from window to window."""
         return parse_duration(self.slide or self.width)
 
+    @property
+    def offset_time(self) -> timedelta:
+        """How far the first window after midnight of 1970 in UTC begins after it."""
+        return parse_duration(self.offset)
+
     def describe(self) -> str:
         """Return a few words for people."""
         return f"windows of {self.width}" + (f" every {self.slide}" if self.slide else "")
@@ -71,7 +76,7 @@ class Windows:
         return self.events(starts).end
 
     def _at_or_before(self, time: datetime) -> datetime:
-        origin = _EPOCH + parse_duration(self.offset)
+        origin = _EPOCH + self.offset_time
         return origin + (time - origin) // self.slide_time * self.slide_time
 
 
@@ -123,6 +128,10 @@ class ByArrival:
     """
 
     why: str
+
+    def describe(self) -> str:
+        """Return a few words for people."""
+        return "results that depend on arrival"
 
 
 Results = Windows | Sessions | ByArrival

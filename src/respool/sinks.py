@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from respool import topics
 from respool.kafka import Kafka
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True)
@@ -18,23 +19,23 @@ class Write:
 
     Attributes:
         pipeline: The pipeline's name.
-        batch: The id of the micro-batch.
+        batch: The id of the micro-batch; None for what is computed again.
         kafka: The cluster for sinks that write there.
         home: The folder under which sinks put files of their own.
+        run: The id of the run that computes a span again; None for a micro-batch.
     """
 
     pipeline: str
-    batch: int
+    batch: int | None
     kafka: Kafka
     home: Path
+    run: str | None = None
 
     def headers(self) -> dict[str, str]:
         """Return the headers that tell a consumer where a Kafka record comes from."""
-        return {
-            "respool-source": "live",
-            "respool-pipeline": self.pipeline,
-            "respool-batch": str(self.batch),
-        }
+        if self.run is not None:
+            return {"respool-source": "reprocess", "respool-pipeline": self.pipeline, "respool-run-id": self.run}
+        return {"respool-source": "live", "respool-pipeline": self.pipeline, "respool-batch": str(self.batch)}
 
 
 class Sink(Protocol):
@@ -54,6 +55,36 @@ class Sink(Protocol):
 
     def write(self, frame: "DataFrame", write: Write) -> None:
         """Write all rows of `frame`, once; every partition is computed, as stateful queries need."""
+        ...
+
+
+@runtime_checkable
+class KeyedSink(Sink, Protocol):
+    """A place where every result stands under a key, so that it can be compared, put right and taken back."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that identify a result."""
+        ...
+
+    def render(self, rows: "DataFrame") -> "DataFrame":
+        """Return results with their `key` and `value` as bytes, and the `row` itself."""
+        ...
+
+    def published(self, spark: "SparkSession", write: Write, rows: "StructType") -> "DataFrame":
+        """Return what the sink holds now: `key`, `value` and `row` of each result, the newest of every key.
+
+        What is known of its writing: `batch`, the live batch it came from, and `at`, the time; else null.
+
+        Args:
+            spark: The pipeline's session.
+            write: Where to look.
+            rows: The schema of results.
+        """
+        ...
+
+    def correct(self, changes: "DataFrame", write: Write) -> None:
+        """Write `key`, `value` and `row` of each result; one whose value is null is withdrawn."""
         ...
 
 
@@ -89,13 +120,42 @@ class KafkaSink:
 
     def write(self, frame: "DataFrame", write: Write) -> None:
         """Send every row as a record."""
+        self.correct(self.render(frame), write)
+
+    def render(self, rows: "DataFrame") -> "DataFrame":
+        """Return results with their `key` and `value` as bytes, and the `row` itself."""
         from pyspark.sql import functions as F
 
-        value = F.to_json(F.struct(*[F.col(f"`{name}`") for name in frame.columns if name != self.withdrawn]))
+        row = F.struct(*[F.col(f"`{name}`") for name in rows.columns if name != self.withdrawn])
+        value = F.to_json(row)
         if self.withdrawn:
             value = F.when(~F.coalesce(F.col(f"`{self.withdrawn}`"), F.lit(False)), value)
-        rows = frame.select(self._key(frame).alias("key"), value.alias("value"), _headers(write).alias("headers"))
-        _send(rows, self.topic, write)
+        key = self._key(rows).cast("binary")
+        return rows.select(key.alias("key"), value.cast("binary").alias("value"), row.alias("row"))
+
+    def published(self, spark: "SparkSession", write: Write, rows: "StructType") -> "DataFrame":
+        """Return what the topic holds now, the newest record of every key; tombstones are left out."""
+        from pyspark.sql import functions as F
+
+        reader = spark.read.format("kafka").options(**write.kafka.for_spark()).option("subscribe", self.topic)
+        records = reader.option("includeHeaders", True).load()
+        header = F.filter("headers", lambda one: one.key == "respool-batch")
+        found = records.select(
+            *("key", "value", "partition", "offset"),
+            F.get(header, F.lit(0)).value.cast("string").try_cast("int").alias("batch"),
+            F.col("timestamp").alias("at"),
+        )
+        kept = F.struct("value", "batch", "at")
+        # Within a partition the order counts; should a key be in several, as these grew in number, the time does.
+        newest = found.groupBy("key", "partition").agg(F.max_by(kept, "offset").alias("kept"))
+        newest = newest.groupBy("key").agg(F.max_by("kept", "kept.at").alias("kept")).select("key", "kept.*")
+        fields = [field for field in rows if field.name != self.withdrawn]
+        row = F.from_json(F.col("value").cast("string"), type(rows)(fields))
+        return newest.where("value IS NOT NULL").select("key", "value", row.alias("row"), "batch", "at")
+
+    def correct(self, changes: "DataFrame", write: Write) -> None:
+        """Send each result as a record; without a value it is a tombstone."""
+        _send(changes.select("key", "value", _headers(write).alias("headers")), self.topic, write)
 
     def _key(self, frame: "DataFrame") -> "Column":
         from pyspark.sql import functions as F
@@ -172,7 +232,8 @@ class ConsoleSink:
         session = frame.sparkSession
         rows = session._jsparkSession.createDataFrame(frame._jdf.collectAsList(), frame._jdf.schema())
         line = "-" * 43
-        print(f"{line}\nBatch: {write.batch}\n{line}\n{rows.showString(self.rows, 0, False)}", flush=True)
+        title = f"Batch: {write.batch}" if write.run is None else f"Run: {write.run}"
+        print(f"{line}\n{title}\n{line}\n{rows.showString(self.rows, 0, False)}", flush=True)
 
 
 @dataclass(frozen=True)
@@ -200,6 +261,7 @@ class FunctionSink:
 
     def write(self, frame: "DataFrame", write: Write) -> None:
         """Call the function."""
+        assert write.batch is not None
         self.function(frame, write.batch)
 
 

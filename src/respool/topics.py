@@ -158,6 +158,22 @@ def end_offsets(kafka: Kafka, topic: str) -> dict[int, int]:
     return _offsets(kafka, {topic: require(kafka, topic)}, end=True)[topic]
 
 
+def has_records(kafka: Kafka, topic: str, partition: int, first: int, end: int) -> bool:
+    """Return whether a partition still has a record from offset `first` on and before `end`.
+
+    An offset need not be a record's: transactions leave marks, and compaction leaves holes.
+    """
+    starts, ends = start_offsets(kafka, topic), end_offsets(kafka, topic)
+    if partition not in starts:
+        return False
+    first, end = max(first, starts[partition]), min(end, ends[partition])
+    if first >= end:
+        return False
+    found = _read(kafka, topic, {partition: first}, {partition: end}, None, False)
+    with closing(found):
+        return next(found, None) is not None
+
+
 def produce(
     kafka: Kafka,
     topic: str,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _METADATA = "respool-archived"
 _HISTORY = 100  # commits looked at for what is known, before the table itself is asked
-_PREFIX = 32  # characters of a text that Delta's statistics keep
+PREFIX = 32  # characters of a text that Delta's statistics keep
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Archived:
             offsets[partition] = offset
         # Far smaller a plan than a condition for each partition, and folded to a constant.
         ends = F.from_json(F.lit(json.dumps(by_topic)), "MAP<STRING, ARRAY<BIGINT>>")
-        end = F.get(F.try_element_at(ends, F.substring("topic", 1, _PREFIX)), F.col("partition"))
+        end = F.get(F.try_element_at(ends, F.substring("topic", 1, PREFIX)), F.col("partition"))
         return F.coalesce(F.col("offset") <= end, F.lit(False))
 
     def to_json(self) -> str:
@@ -105,7 +105,7 @@ def _added(commit: str) -> dict[tuple[str, int], int] | None:
         stats = json.loads(file.get("stats") or "{}")
         try:
             low, high = stats["minValues"], stats["maxValues"]
-            place, other = ((one["topic"][:_PREFIX], int(one["partition"])) for one in (low, high))
+            place, other = ((one["topic"][:PREFIX], int(one["partition"])) for one in (low, high))
             offset = int(high["offset"])
         except KeyError:
             return None
@@ -138,6 +138,6 @@ def _ask(spark: "SparkSession", table: str, version: int) -> Archived:
     """Read the highest offsets from the records themselves."""
     from pyspark.sql import functions as F
 
-    place = (F.substring("topic", 1, _PREFIX).alias("topic"), "partition")
+    place = (F.substring("topic", 1, PREFIX).alias("topic"), "partition")
     rows = read(spark, table, version).groupBy(*place).agg(F.max("offset").alias("end")).collect()
     return Archived(version, {(row.topic, row.partition): row.end for row in rows})

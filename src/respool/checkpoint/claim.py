@@ -5,7 +5,7 @@ does with a batch that comes again. For `lease.py` it is what says that respool 
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +32,29 @@ class Run:
         topic: The topic that it reads.
         sink: Where it writes.
         on_replay: What its sink does with a batch that comes again.
+        timezone: The zone in which results are rendered.
+        results: How they relate to event time.
     """
 
     pipeline: str
     topic: str
     sink: str
     on_replay: str
+    timezone: str = ""
+    results: str = ""
+
+    @staticmethod
+    def of(pipeline: "Pipeline") -> "Run":
+        """Return what is kept of a pipeline."""
+        results = pipeline.results
+        return Run(
+            pipeline=pipeline.name,
+            topic=pipeline.topic,
+            sink=pipeline.sink.describe(),
+            on_replay=pipeline.sink.on_replay(),
+            timezone=pipeline.timezone,
+            results=results.describe() if results is not None else "",
+        )
 
 
 def claim(checkpoint: str, pipeline: "Pipeline") -> Lease | None:
@@ -97,7 +114,7 @@ def last_run(files: Reader) -> Run | None:
     """Return the pipeline that ran last on a checkpoint; None for a query that respool did not start."""
     try:
         found: Any = json.loads(files.read(_RUN))
-        return Run(*(str(found.get(name, "")) for name in ("pipeline", "topic", "sink", "on_replay")))
+        return Run(*(str(found.get(one.name, "")) for one in fields(Run)))
     except FileNotFoundError:
         return None
     except (ValueError, AttributeError) as error:
@@ -127,10 +144,7 @@ def _files(checkpoint: str) -> Writer:
 def _record(files: Writer, pipeline: "Pipeline") -> None:
     facts = {
         "respool": __version__,
-        "pipeline": pipeline.name,
-        "topic": pipeline.topic,
-        "sink": pipeline.sink.describe(),
-        "on_replay": pipeline.sink.on_replay(),
+        **asdict(Run.of(pipeline)),
         "output_mode": pipeline.output_mode,
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }

@@ -8,7 +8,20 @@ from typing import Annotated
 import typer
 
 from respool import __version__
-from respool.cli import archive, broker, checkpoint, demo, doctor, generate, jars, pipelines, run, topic
+from respool.cli import (
+    archive,
+    audit,
+    broker,
+    checkpoint,
+    demo,
+    doctor,
+    generate,
+    jars,
+    pipelines,
+    reprocess,
+    run,
+    topic,
+)
 from respool.cli.render import say
 from respool.errors import RespoolError
 
@@ -45,6 +58,8 @@ app.add_typer(topic.app, name="topic")
 app.command()(generate.generate)
 app.command()(pipelines.pipelines)
 app.command()(run.run)
+app.command()(reprocess.reprocess)
+app.command()(audit.audit)
 app.command()(demo.demo)
 app.add_typer(checkpoint.app, name="checkpoint")
 app.add_typer(archive.app, name="archive")

@@ -19,3 +19,9 @@ def rewind_job(pipeline: str) -> None:
     batch = () if "--help" in words else ("--to-batch", words.pop(0), "--yes")
     sys.argv = ["respool", "checkpoint", "rewind", pipeline, *batch, *words]
     main()
+
+
+def reprocess_job(pipeline: str) -> None:
+    """Reprocess the span that stands behind the name of the script."""
+    sys.argv = ["respool", "reprocess", pipeline, *sys.argv[1:]]
+    main()

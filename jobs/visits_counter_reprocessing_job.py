@@ -1,0 +1,8 @@
+"""Counts of visits again, for a span of event time: `python jobs/visits_counter_reprocessing_job.py START END`.
+
+It takes the options of `respool reprocess`; the live query goes on meanwhile.
+"""
+
+from respool.cli.jobs import reprocess_job
+
+reprocess_job("visit-counts")

@@ -1,0 +1,133 @@
+"""A span of records out of the archive: only the files that can hold some of it are read.
+
+The table's log says of every file which hour it belongs to, and from when to when its event times are. So a plan can
+tell what a span will cost before Spark starts.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from respool.archive.table import Reading, Size, read
+from respool.checkpoint.delta_log import open_table
+from respool.errors import PipelineError
+from respool.span import Span
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_HOUR = timedelta(hours=1)
+_MILLISECOND = timedelta(milliseconds=1)  # Delta's statistics are cut to it
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file of the table; without an hour it holds rejected records."""
+
+    path: str
+    bytes: int
+    hour: datetime | None
+    first: datetime | None
+    last: datetime | None
+
+    def touches(self, span: Span) -> bool:
+        if self.hour is None or not (self.hour < span.end and span.start < self.hour + _HOUR):
+            return False
+        if self.first is None or self.last is None:
+            return True
+        return self.first < span.end and span.start <= self.last + _MILLISECOND
+
+
+class ArchiveReader:
+    """One version of an archive, and what was read of it so far.
+
+    Attributes:
+        table: Where it is.
+        version: Which version.
+        reading: How it reads event times; None when it does not say.
+        size: How large it is.
+    """
+
+    def __init__(self, table: str, version: int | None = None) -> None:
+        """Read the table's log; PipelineError when the table is not there or is no archive.
+
+        Args:
+            table: The table's path or URL.
+            version: The version to read; the newest by default.
+        """
+        import pyarrow as pa
+
+        found = open_table(table, version)
+        self.table = table
+        self.version: int = found.version()
+        self.reading = Reading.from_properties(found.metadata().configuration)
+        actions = pa.table(found.get_add_actions(flatten=True))
+        if "event_hour" not in found.metadata().partition_columns:
+            raise PipelineError(f"The table {table} is not an archive: it has no hours. Name another.")
+        self._files = list(_files(actions))
+        self._read: set[str] = set()
+        self.size = Size(len(self._files), sum(one.bytes for one in self._files))
+
+    @property
+    def events(self) -> Span | None:
+        """The span from the first event to the last, at least; None for an archive without events."""
+        firsts = [one.first or one.hour for one in self._files if one.hour]
+        lasts = [one.last + _MILLISECOND if one.last else one.hour + _HOUR for one in self._files if one.hour]
+        return Span(min(filter(None, firsts)), max(lasts)) if lasts else None
+
+    def cost(self, span: Span) -> Size:
+        """Return what must be read for a span."""
+        touched = [one for one in self._files if one.touches(span)]
+        return Size(len(touched), sum(one.bytes for one in touched))
+
+    def read(self, spark: "SparkSession", span: Span, decoded_alike: bool, *, counted: bool = True) -> "DataFrame":
+        """Return the records of a span.
+
+        Args:
+            spark: A session.
+            span: Of event time, as the archive reads it.
+            decoded_alike: Who reads decodes records as the archive did. If not, rejected records come along: some of
+                them may decode.
+            counted: What is read counts for `was_read`.
+        """
+        from pyspark.sql import functions as F
+
+        if counted:
+            self._note(span, decoded_alike)
+        start, end = (F.timestamp_micros(F.lit(_micros(time))) for time in (span.start, span.end))
+        date, hour = F.col("event_date"), F.col("event_hour")
+        first, last = _hour(span.start), _hour(span.end - timedelta(microseconds=1))
+        in_hours = (date > F.lit(first.date())) | ((date == F.lit(first.date())) & (hour >= first.hour))
+        in_hours &= (date < F.lit(last.date())) | ((date == F.lit(last.date())) & (hour <= last.hour))
+        # The bare date prunes by itself, however clever the rest.
+        wanted = date.between(F.lit(first.date()), F.lit(last.date())) & in_hours
+        wanted &= (F.col("event_time") >= start) & (F.col("event_time") < end)
+        if not decoded_alike:
+            wanted |= date.isNull()
+        return read(spark, self.table, self.version).where(wanted)
+
+    def was_read(self) -> Size:
+        """Return what was read so far, each file once."""
+        touched = [one for one in self._files if one.path in self._read]
+        return Size(len(touched), sum(one.bytes for one in touched))
+
+    def _note(self, span: Span, decoded_alike: bool) -> None:
+        touched = (one for one in self._files if one.touches(span) or (one.hour is None and not decoded_alike))
+        self._read.update(one.path for one in touched)
+
+
+def _files(actions: Any) -> Iterator[_File]:
+    names = ("path", "size_bytes", "partition.event_date", "partition.event_hour", "min.event_time", "max.event_time")
+    columns = [actions[name].to_pylist() if name in actions.column_names else [None] * len(actions) for name in names]
+    for path, size, date, hour, first, last in zip(*columns, strict=True):
+        at = None if date is None else datetime(date.year, date.month, date.day, hour, tzinfo=timezone.utc)
+        yield _File(path, size, at, first, last)
+
+
+def _hour(time: datetime) -> datetime:
+    return time.astimezone(timezone.utc).replace(minute=0, second=0, microsecond=0)
+
+
+def _micros(time: datetime) -> int:
+    return (time - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)

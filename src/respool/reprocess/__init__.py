@@ -1,0 +1,1 @@
+"""Compute a span of event time again from the archive, publish it, and compare it with what was published."""

@@ -1,0 +1,242 @@
+"""Compare what was published of a span with what the archive says of it, and put right what differs."""
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from respool.errors import ReprocessError
+from respool.local.session import session_of
+from respool.reprocess.compare import DIFFERENT, Comparison, Verdict, changes, keyed
+from respool.reprocess.compute import Computation
+from respool.reprocess.live import ends_of_batches
+from respool.reprocess.plan import results_of
+from respool.reprocess.run import Job, OnSlice, kept_slice
+from respool.reprocess.target import Target, target_of
+from respool.results import Sessions, Windows
+from respool.sinks import Write
+from respool.span import Span
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row
+
+_PLACES = 10  # records that are named for each difference
+_TICK = timedelta(microseconds=1)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A result that was published otherwise than the archive says.
+
+    Attributes:
+        verdict: `wrong`; `missing`, not published; `extra`, published though nothing is there.
+        start: The start of its window or session.
+        end: Its end.
+        key: Its key, as text.
+        published: What was published, as text.
+        archived: What the archive says, as text.
+        late: How many of its records came after it was published; None when that is not known. Of one that was not
+            published, all its records.
+        records: The first of them, as topic-partition:offset.
+    """
+
+    verdict: Verdict
+    start: datetime
+    end: datetime
+    key: str
+    published: str | None
+    archived: str | None
+    late: int | None
+    records: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an audit has found.
+
+    Attributes:
+        counts: How many results there are of each verdict.
+        late: How many records are behind the differences, as far as is known.
+        differences: The first differences, by time.
+        fixed: How many were put right.
+    """
+
+    counts: Counter[Verdict] = field(default_factory=Counter)
+    late: int = 0
+    differences: tuple[Difference, ...] = ()
+    fixed: int = 0
+
+    @property
+    def different(self) -> int:
+        """How many results differ."""
+        return sum(self.counts[verdict] for verdict in DIFFERENT)
+
+
+def audit(job: Job, most: int, fix: str | None, on_slice: OnSlice) -> Report:
+    """Compare the slices of a plan one by one.
+
+    Args:
+        job: The plan, and what it needs.
+        most: How many differences are told in full.
+        fix: Put right what differs, under this run id; None to only look.
+        on_slice: Called after each slice.
+    """
+    pipeline = job.plan.pipeline
+    session = session_of(job.spark, pipeline)
+    computation = Computation(session, job.plan, job.reader)
+    write = Write(pipeline.name, None, job.require_kafka(), job.settings.home, fix)
+    sink = keyed(pipeline.sink, job.plan)
+    if sink is None:
+        raise ReprocessError(
+            f"The pipeline {pipeline.name} writes to the {pipeline.sink.describe()}, where results have no key: what "
+            "was published cannot be compared. Only a Kafka topic with a key or a Delta table can be audited."
+        )
+    sink.prepare(write.kafka, pipeline.topic)
+    comparison = Comparison(computation, sink, write, job.plan.closed_until(judge_open=False))
+    target = target_of(session, job.plan, write) if fix is not None else None
+    published = comparison.published()
+    report = Report()
+    for number in range(len(job.plan.slices)):
+        with kept_slice(computation, number) as rows:
+            verdicts = comparison.verdicts(number, rows, published).persist()
+            try:
+                report = _add(report, comparison, verdicts, most)
+                if target is not None:
+                    target.take(number, changes(verdicts, DIFFERENT))
+            finally:
+                verdicts.unpersist()
+        on_slice(number + 1, report.different)
+    return _finish(report, target, len(job.plan.slices))
+
+
+def _finish(report: Report, target: Target | None, slices: int) -> Report:
+    if target is None:
+        return report
+    target.finish(slices)
+    return replace(report, fixed=report.different)
+
+
+def _add(report: Report, comparison: Comparison, verdicts: "DataFrame", most: int) -> Report:
+    counts = Counter({row.verdict: row["count"] for row in verdicts.groupBy("verdict").count().collect()})
+    together = report.counts + counts
+    if not sum(counts[verdict] for verdict in DIFFERENT):
+        return replace(report, counts=together)
+    different = verdicts.where("verdict <> 'same'")
+    found = _with_late(comparison, different).persist()
+    try:
+        late = found.agg({"late": "sum"}).first()
+        assert late is not None
+        shown = found.orderBy("start", "key").limit(max(most - len(report.differences), 0)).collect()
+    finally:
+        found.unpersist()
+    told = tuple(_difference(row) for row in shown)
+    return replace(report, counts=together, late=report.late + (late[0] or 0), differences=report.differences + told)
+
+
+def _with_late(comparison: Comparison, different: "DataFrame") -> "DataFrame":
+    """Return differences with the records behind them: `late`, how many, and `records`, the first of them.
+
+    A record is behind a difference when the live query read it after the result was published: in a later batch where
+    the checkpoint still tells which records a batch had, else by the record's time. Of a result that was not published,
+    all records are.
+    """
+    from pyspark.sql import functions as F
+
+    computation = comparison.computation
+    results = results_of(computation.plan.pipeline)
+    limits = different.agg(F.unix_micros(F.min("start")), F.unix_micros(F.max("end"))).first()
+    assert limits is not None
+    epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
+    span = Span(epoch + limits[0] * _TICK, epoch + limits[1] * _TICK + _MILLISECOND)
+    names = _shared(comparison, results)
+    sought = different.select(
+        *("key", "start", "end", "batch", "at", F.col("published").isNotNull().alias("was_published")),
+        *[F.coalesce(f"row.`{name}`", f"_row.`{name}`").alias(f"_{name}") for name in names],
+    )
+    sought = sought.join(_cutoffs(comparison, sought), "batch", "left")
+    records = _placed(comparison, span, names, results)
+    same = [F.col(f"_{name}").eqNullSafe(F.col(f"event_{name}")) for name in names]
+    joined = sought.join(records, reduce(lambda one, other: one & other, same, _within(results)))
+    offset = F.get(F.col("ends"), F.col("partition"))
+    late = F.when(
+        F.col("was_published"), F.coalesce(F.col("offset") >= offset, F.col("timestamp") > F.col("at"))
+    ).otherwise(True)
+    place = F.struct(
+        "partition", "offset", F.concat_ws(":", F.concat_ws("-", "topic", "partition"), "offset").alias("at")
+    )
+    counted = joined.groupBy("key").agg(
+        F.when(F.count(late) > 0, F.count_if(late)).alias("late"),
+        F.slice(F.sort_array(F.collect_list(F.when(late, place))), 1, _PLACES).alias("places"),
+    )
+    found = different.join(counted, "key", "left")
+    return found.withColumn("records", F.col("places.at")).withColumn("late", F.col("late"))
+
+
+def _shared(comparison: Comparison, results: Windows | Sessions) -> list[str]:
+    """Return the columns that a result has in common with its events."""
+    if isinstance(results, Sessions):
+        return list(results.key)
+    start = comparison.computation.plan.computed.start
+    fields = comparison.computation.events(Span(start, start), counted=False).columns
+    return [name for name in comparison.sink.key if name in fields and name != results.column]
+
+
+def _placed(comparison: Comparison, span: Span, names: list[str], results: Windows | Sessions) -> "DataFrame":
+    """Return the records of a span with the columns that results have in common, and their windows' start."""
+    from pyspark.sql import functions as F
+
+    decoder = comparison.computation.plan.pipeline.decode
+    assert decoder is not None
+    found = comparison.computation.placed_events(span).select(
+        *("topic", "partition", "offset", "timestamp"),
+        F.col(f"event.`{decoder.event_time}`").alias("time"),
+        *[F.col(f"event.`{name}`").alias(f"event_{name}") for name in names],
+    )
+    if isinstance(results, Sessions):
+        return found
+    # Equal starts can be joined at any size; an event of windows that overlap has several.
+    width, slide, origin = (one // _TICK for one in (results.width_time, results.slide_time, results.offset_time))
+    micros = F.unix_micros("time")
+    last = micros - F.pmod(micros - origin, F.lit(slide))
+    starts = F.sequence(last, last - (width - 1) // slide * slide, F.lit(-slide))
+    return found.withColumn("window_start", F.timestamp_micros(F.explode(starts)))
+
+
+def _within(results: Windows | Sessions) -> "Column":
+    from pyspark.sql import functions as F
+
+    if isinstance(results, Windows):
+        return F.col("start") == F.col("window_start")
+    # Published times are cut to the millisecond.
+    return (F.col("time") >= F.col("start")) & (F.col("time") < F.col("end") + F.expr("INTERVAL 1 MILLISECOND"))
+
+
+def _cutoffs(comparison: Comparison, sought: "DataFrame") -> "DataFrame":
+    """Return `batch` and `ends`, the next offset of each partition after it, for batches that are still known."""
+    plan, spark = comparison.computation.plan, comparison.computation.spark
+    batches = [row.batch for row in sought.select("batch").where("batch IS NOT NULL").distinct().collect()]
+    rows: list[tuple[int, list[int | None]]] = []
+    if plan.live is not None and batches:
+        known: dict[int, dict[int, int]] = {}
+        for batch, partition, end in ends_of_batches(plan.live.checkpoint, plan.pipeline.topic, batches):
+            known.setdefault(batch, {})[partition] = end
+        rows = [(batch, [ends.get(at) for at in range(max(ends) + 1)]) for batch, ends in known.items()]
+    return spark.createDataFrame(rows, "batch INT, ends ARRAY<BIGINT>")
+
+
+def _difference(row: "Row") -> Difference:
+    def text(value: bytearray | None) -> str | None:
+        return None if value is None else bytes(value).decode("utf-8", "backslashreplace")
+
+    return Difference(
+        verdict=row.verdict,
+        start=row.start.astimezone(timezone.utc),
+        end=row.end.astimezone(timezone.utc),
+        key=text(row.key) or "",
+        published=text(row.published),
+        archived=text(row.expected),
+        late=row.late,
+        records=tuple(row.records or ()),
+    )

@@ -1,0 +1,89 @@
+"""What the live query has done, by its checkpoint: how far it has read, what it has closed, how it renders results."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+from respool.checkpoint.claim import Run, last_run
+from respool.checkpoint.files import local_path, open_reader
+from respool.checkpoint.model import Planned
+from respool.checkpoint.read import Checkpoint
+from respool.checkpoint.sources import kafka_parts
+from respool.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from respool.pipeline import Pipeline
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class Live:
+    """A live query at its newest finished batch.
+
+    Attributes:
+        checkpoint: Its checkpoint.
+        batch: The batch.
+        watermark: The watermark at which it ran; None while there was none.
+        ends: The next offset to be read, by partition of the pipeline's topic.
+    """
+
+    checkpoint: str
+    batch: int
+    watermark: datetime | None
+    ends: Mapping[int, int]
+
+
+def read_live(checkpoint: str, pipeline: "Pipeline") -> Live | None:
+    """Return what a pipeline's live query has done; None when it never finished a batch on that checkpoint.
+
+    Raises CheckpointError when results of this pipeline would not stand under the keys of the live query's.
+    """
+    folder = local_path(checkpoint)
+    if folder is not None and not folder.is_dir():
+        return None
+    files = open_reader(checkpoint)
+    run = last_run(files)
+    if run is not None:
+        _check(checkpoint, run, pipeline)
+    found = Checkpoint(files)
+    if not found.commits:
+        return None
+    batch = found.commits[-1]
+    planned = found.planned(batch)
+    watermark = _EPOCH + timedelta(milliseconds=planned.watermark_ms) if planned.watermark_ms else None
+    return Live(checkpoint, batch, watermark, _ends(planned, pipeline.topic))
+
+
+def ends_of_batches(checkpoint: str, topic: str, batches: Iterable[int]) -> list[tuple[int, int, int]]:
+    """Return batch, partition and next offset of those batches that the checkpoint still knows."""
+    found = Checkpoint(open_reader(checkpoint))
+    return [
+        (batch, partition, end)
+        for batch in batches
+        if found.has("offsets", batch)
+        for partition, end in _ends(found.planned(batch), topic).items()
+    ]
+
+
+def _ends(planned: Planned, topic: str) -> dict[int, int]:
+    parts = {place: end for source in planned.sources for place, end in kafka_parts(source.end).items()}
+    return {partition: end for (name, partition), end in parts.items() if name == topic}
+
+
+def _check(checkpoint: str, run: Run, pipeline: "Pipeline") -> None:
+    """Refuse what would be published under other keys, or for other windows, than the live query's results."""
+    mine = Run.of(pipeline)
+    for what, live, here, step in (
+        ("is of the pipeline", run.pipeline, mine.pipeline, "name its checkpoint with --checkpoint"),
+        ("reads", run.topic, mine.topic, "use the same --set topic=…"),
+        ("writes to the", run.sink, mine.sink, "use the same --set as the live query"),
+        ("renders times in", run.timezone, mine.timezone, f"add --timezone {run.timezone}"),
+        ("computes", run.results, mine.results, "use the same --set as the live query"),
+    ):
+        if live and live != here:
+            raise CheckpointError(
+                f"The live query on {checkpoint} {what} {live}; this would be {here}, and its results would not meet "
+                f"those of the live query. To put these right, {step}."
+            )

@@ -1,0 +1,171 @@
+"""What will be computed again, of what, and why it may not be. Plain data; nothing is read or written here."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+from respool.archive.reader import ArchiveReader
+from respool.archive.table import Reading, Size
+from respool.errors import ReprocessError
+from respool.pipeline import Pipeline
+from respool.reprocess.live import Live
+from respool.results import ByArrival, Sessions, Windows
+from respool.span import Span, time_text
+
+SLICE = timedelta(days=1)
+_NEVER = datetime(1900, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for.
+
+    Attributes:
+        pipeline: Whose results.
+        asked: Which span of event time.
+        allow_open: Take results that the live query has not closed yet.
+        allow_partial: Take an archive that is known to lack records.
+        slice: How much event time is computed at once, about.
+    """
+
+    pipeline: Pipeline
+    asked: Span
+    allow_open: bool = False
+    allow_partial: bool = False
+    slice: timedelta = SLICE
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be computed.
+
+    Attributes:
+        request: What was asked for.
+        computed: The asked span, widened to whole windows. Sessions reach beyond it, as far as each goes.
+        slices: What is computed at once: of windows the spans of their starts, of sessions spans of event time.
+        table: The archive.
+        version: Its version.
+        reads: The files to be read, and their bytes; sessions may need more.
+        size: All files of the archive.
+        live: What the live query has done; None when there is none.
+        decoded_alike: The pipeline decodes records as the archive did.
+    """
+
+    request: Request
+    computed: Span
+    slices: tuple[Span, ...]
+    table: str
+    version: int
+    reads: Size
+    size: Size
+    live: Live | None
+    decoded_alike: bool
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """Whose results."""
+        return self.request.pipeline
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The zone in which a person reads its times."""
+        return ZoneInfo(self.pipeline.timezone)
+
+    @property
+    def closed(self) -> datetime | None:
+        """The watermark up to which the live query has closed its results; None without a live query."""
+        return self.live.watermark if self.live else None
+
+    def closed_until(self, *, judge_open: bool) -> datetime | None:
+        """Return the time after which results are left out as open still; None when none is.
+
+        Args:
+            judge_open: Take open results, too.
+        """
+        if judge_open or self.live is None:
+            return None
+        return self.closed or _NEVER
+
+    def notes(self) -> list[str]:
+        """Return what a reader of the plan should know besides."""
+        found = []
+        if self.live is None:
+            found.append("No live query of this pipeline has run here: that it has closed the span is not checked.")
+        if not self.decoded_alike:
+            found.append("The archive decodes records in another way: those that it rejected are tried again.")
+        return found
+
+
+def results_of(pipeline: Pipeline) -> Windows | Sessions:
+    """Return how a pipeline's results relate to event time; ReprocessError when they cannot be computed again."""
+    match pipeline.results:
+        case Windows() | Sessions() as found:
+            return found
+        case ByArrival(why):
+            raise ReprocessError(f"The pipeline {pipeline.name} cannot be reprocessed: {why}.")
+        case None:
+            raise ReprocessError(
+                f"The pipeline {pipeline.name} does not say how its results relate to event time, so a span of them "
+                'cannot be computed again. If they are of windows, give it results=Windows("10 minutes") or the like; '
+                "if they are of sessions, results=Sessions(…)."
+            )
+
+
+def make_plan(request: Request, reader: ArchiveReader, live: Live | None, now: datetime) -> Plan:
+    """Return the plan of a request; ReprocessError or PipelineError when it cannot be done."""
+    pipeline, asked = request.pipeline, request.asked
+    results = results_of(pipeline)
+    assert pipeline.decode is not None
+    mine = Reading.of(pipeline.decode, pipeline.timezone)
+    if reader.reading is not None:
+        reader.reading.check(reader.table, mine)
+    if isinstance(results, Windows):
+        starts = results.starts(asked)
+        computed = reads = results.events(starts)
+        slices, closed_by = results.slices(starts, request.slice), results.closed_by(starts)
+    else:
+        computed = asked
+        slices, closed_by = results.slices(asked, request.slice), results.closed_by(asked)
+        reads = Span(asked.start - results.gap_time, asked.end + results.gap_time)
+    plan = Plan(
+        request=request,
+        computed=computed,
+        slices=tuple(slices),
+        table=reader.table,
+        version=reader.version,
+        reads=reader.cost(reads),
+        size=reader.size,
+        live=live,
+        decoded_alike=reader.reading is None or reader.reading.schema == mine.schema,
+    )
+    _refuse(plan, reader.events, closed_by, now)
+    return plan
+
+
+def _refuse(plan: Plan, archived: Span | None, closed_by: datetime, now: datetime) -> None:
+    zone, asked = plan.zone, plan.computed
+    text = asked.text(zone)
+    if plan.request.asked.start >= now:
+        raise ReprocessError(f"The span {text} is in the future. Give one that has passed.")
+    if archived is None:
+        raise ReprocessError(f"The archive {plan.table} has no events yet. Let the pipeline that archives run first.")
+    if not (archived.start < asked.end and asked.start < archived.end):
+        raise ReprocessError(
+            f"The span {text} is outside the archive {plan.table}, whose events are of {archived.text(zone)}. "
+            "Give a span in it."
+        )
+    if plan.request.allow_open:
+        return
+    if plan.live is None:
+        if closed_by > now:
+            raise ReprocessError(
+                f"The span {text} reaches into the future. Give one that has passed, or add --allow-open."
+            )
+        return
+    closed = plan.closed
+    if closed is None or closed < closed_by:
+        so_far = "nothing yet" if closed is None else f"what is before {time_text(closed.astimezone(zone))}"
+        raise ReprocessError(
+            f"The live query of {plan.pipeline.name} has closed {so_far}; the span {text} needs "
+            f"{time_text(closed_by.astimezone(zone))}. Wait for it, give an earlier span, or add --allow-open."
+        )

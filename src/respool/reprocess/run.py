@@ -1,0 +1,166 @@
+"""A run: computes a plan slice by slice, and hands the results on."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from respool.archive.reader import ArchiveReader
+from respool.errors import BrokerError
+from respool.kafka import Kafka
+from respool.local.session import session_of
+from respool.reprocess.compare import Comparison, changes, keyed, uncompared
+from respool.reprocess.compute import Computation, check_windows
+from respool.reprocess.manifest import Manifest, Runs
+from respool.reprocess.plan import Plan, results_of
+from respool.reprocess.target import Target, check_output, folder_target, target_of
+from respool.results import Windows
+from respool.settings import Settings
+from respool.sinks import Write
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+OnSlice = Callable[[int, int], None]  # how many slices are done, and of how many results the last one was
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a plan needs to be carried out.
+
+    Attributes:
+        spark: The application's session.
+        kafka: The cluster; None when none answers.
+        settings: Where the home is.
+        plan: The plan.
+        reader: The archive, at the plan's version.
+        output: A folder to write to, in place of the pipeline's sink.
+    """
+
+    spark: "SparkSession"
+    kafka: Kafka | None
+    settings: Settings
+    plan: Plan
+    reader: ArchiveReader
+    output: str | None = None
+
+    @property
+    def to(self) -> str:
+        """Where results go."""
+        return f"folder {self.output}" if self.output else self.plan.pipeline.sink.describe()
+
+    def require_kafka(self) -> Kafka:
+        """Return the cluster for what cannot do without."""
+        if self.kafka is None:
+            raise BrokerError("No Kafka broker answers. Start it, or name it with --bootstrap-servers.")
+        return self.kafka
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a run would publish.
+
+    Attributes:
+        results: How many results.
+        values: The values of the first ones.
+    """
+
+    results: int
+    values: tuple[str, ...]
+
+
+def preview(job: Job, most: int, on_slice: OnSlice) -> Preview:
+    """Compute all slices and publish nothing; return how many results there are, and the first ones."""
+    pipeline = job.plan.pipeline
+    computation = Computation(session_of(job.spark, pipeline), job.plan, job.reader)
+    count = 0
+    values: list[str] = []
+    for number in range(len(job.plan.slices)):
+        with kept_slice(computation, number) as rows:
+            found = uncompared(pipeline.sink, computation.told(rows, number))
+            results = found.count()
+            count += results
+            if len(values) < most:
+                shown = found.orderBy("key").limit(most - len(values)).selectExpr("CAST(value AS STRING) AS value")
+                values += [row.value for row in shown.collect()]
+        on_slice(number + 1, results)
+    return Preview(count, tuple(values))
+
+
+def reprocess(job: Job, manifest: Manifest, runs: Runs, on_slice: OnSlice) -> Manifest:
+    """Compute what is left of a run and hand it on, slice by slice; return the finished run."""
+    session = session_of(job.spark, job.plan.pipeline)
+    computation = Computation(session, job.plan, job.reader)
+    with runs.held(manifest.run):
+        if job.output is not None:
+            where = job.output if manifest.done else check_output(job.output)
+            target, comparison = folder_target(session, where, manifest.run), None
+        else:
+            write = Write(job.plan.pipeline.name, None, job.require_kafka(), job.settings.home, manifest.run)
+            target = target_of(session, job.plan, write)
+            job.plan.pipeline.sink.prepare(write.kafka, job.plan.pipeline.topic)
+            comparison = _comparison(job, computation, write)
+        runs.write(manifest)
+        manifest = _all_slices(computation, comparison, target, manifest, runs, on_slice)
+        target.finish(manifest.slices)
+        manifest = replace(manifest, complete=True)
+        runs.write(manifest)
+    return manifest
+
+
+def _all_slices(
+    computation: Computation,
+    comparison: Comparison | None,
+    target: Target,
+    manifest: Manifest,
+    runs: Runs,
+    on_slice: OnSlice,
+) -> Manifest:
+    published = comparison.published() if comparison is not None else None
+    for number in range(manifest.done, manifest.slices):
+        with kept_slice(computation, number) as rows:
+            if comparison is None or published is None:
+                found = uncompared(computation.plan.pipeline.sink, computation.told(rows, number))
+            else:
+                found = changes(comparison.verdicts(number, rows, published))
+            results, withdrawn = _hand_on(found, target, number)
+        manifest = manifest.after(results, withdrawn)
+        runs.write(manifest)
+        on_slice(manifest.done, results)
+    return manifest
+
+
+def _hand_on(found: "DataFrame", target: Target, number: int) -> tuple[int, int]:
+    """Hand changes on, and return how many results they had, and how many withdrawals."""
+    from pyspark.sql import functions as F
+
+    found = found.persist()
+    try:
+        counts = found.agg(F.count("value"), F.count_if("value IS NULL")).first()  # computed before anything goes out
+        assert counts is not None
+        target.take(number, found)
+        return counts[0], counts[1]
+    finally:
+        found.unpersist()
+
+
+def _comparison(job: Job, computation: Computation, write: Write) -> Comparison | None:
+    sink = keyed(job.plan.pipeline.sink, job.plan)
+    if sink is None:
+        return None
+    closed = job.plan.closed_until(judge_open=job.plan.request.allow_open)
+    return Comparison(computation, sink, write, closed)
+
+
+@contextmanager
+def kept_slice(computation: Computation, number: int) -> "Iterator[DataFrame]":
+    """Yield the results of a slice, checked and kept for the length of a `with` block."""
+    pipeline = computation.plan.pipeline
+    rows = computation.results(number).persist()
+    try:
+        results = results_of(pipeline)
+        if isinstance(results, Windows):
+            check_windows(rows, results, pipeline.name)
+        yield rows
+    finally:
+        rows.unpersist()

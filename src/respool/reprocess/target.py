@@ -1,0 +1,158 @@
+"""Where the results of a run go: to the pipeline's own sink, or to a folder."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from respool.delta_sink import DeltaSink
+from respool.errors import ReprocessError
+from respool.reprocess.plan import Plan
+from respool.sinks import FunctionSink, KeyedSink, Sink, Write
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Target(Protocol):
+    """A place for the results of a run, slice by slice."""
+
+    def describe(self) -> str:
+        """Return a few words for the plan."""
+        ...
+
+    def take(self, number: int, changes: "DataFrame") -> None:
+        """Take the results of a slice; taken again, they take the place of the first ones."""
+        ...
+
+    def finish(self, slices: int) -> None:
+        """All slices were taken."""
+        ...
+
+
+@dataclass(frozen=True)
+class Direct:
+    """A sink that is told at once.
+
+    Attributes:
+        sink: The sink.
+        write: How it is reached.
+    """
+
+    sink: KeyedSink
+    write: Write
+
+    def describe(self) -> str:
+        """Return a few words for the plan."""
+        return self.sink.describe()
+
+    def take(self, number: int, changes: "DataFrame") -> None:
+        """Send the results of a slice."""
+        self.sink.correct(changes, self.write)
+
+    def finish(self, slices: int) -> None:
+        """Nothing is left to do."""
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A sink that takes rows and knows no keys, such as the console.
+
+    Attributes:
+        sink: The sink.
+        write: How it is reached.
+    """
+
+    sink: Sink
+    write: Write
+
+    def describe(self) -> str:
+        """Return a few words for the plan."""
+        return self.sink.describe()
+
+    def take(self, number: int, changes: "DataFrame") -> None:
+        """Write the results of a slice."""
+        self.sink.write(changes.select("row.*"), self.write)
+
+    def finish(self, slices: int) -> None:
+        """Nothing is left to do."""
+
+
+@dataclass(frozen=True)
+class AtOnce:
+    """A table or folder that gets all results in one go: until then they are kept beside it.
+
+    Attributes:
+        spark: The pipeline's session.
+        folder: The table's path or URL.
+        run: The run's id.
+        text: A few words for the plan.
+        write: Takes all results.
+    """
+
+    spark: "SparkSession"
+    folder: str
+    run: str
+    text: str
+    write: "Callable[[DataFrame], None]"
+
+    @property
+    def _ready(self) -> str:
+        return f"{self.folder.rstrip('/')}._respool-{self.run}"  # to overwrite a folder is to remove all in it
+
+    def describe(self) -> str:
+        """Return a few words for the plan."""
+        return self.text
+
+    def take(self, number: int, changes: "DataFrame") -> None:
+        """Keep the results of a slice."""
+        changes.write.mode("overwrite").parquet(f"{self._ready}/{number:06}")
+
+    def finish(self, slices: int) -> None:
+        """Write all results in one commit, and remove what was kept."""
+        ready = [f"{self._ready}/{number:06}" for number in range(slices)]
+        self.write(self.spark.read.parquet(*ready))
+        jvm: Any = self.spark._jvm
+        path = jvm.org.apache.hadoop.fs.Path(self._ready)
+        path.getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf()).delete(path, True)
+
+
+def target_of(spark: "SparkSession", plan: Plan, write: Write) -> Target:
+    """Return the pipeline's own sink as a target."""
+    sink = plan.pipeline.sink
+    assert write.run is not None
+    match sink:
+        case DeltaSink():
+            where, text = sink.locate(write.home), sink.describe()
+            return AtOnce(spark, where, write.run, text, lambda rows: sink.correct(rows, write))
+        case FunctionSink():
+            raise ReprocessError(
+                f"The pipeline {plan.pipeline.name} hands its results to a function, batch by batch. Write those of a "
+                "span to a folder with --output PATH."
+            )
+        case KeyedSink():
+            return Direct(sink, write)
+        case _:
+            return Plain(sink, write)
+
+
+def folder_target(spark: "SparkSession", output: str, run: str) -> Target:
+    """Return a folder as a target: Parquet when its name says so, else a Delta table."""
+    kind = "parquet" if output.rstrip("/").endswith(".parquet") else "delta"
+
+    def write(rows: "DataFrame") -> None:
+        found = rows.where("value IS NOT NULL").select("row.*")
+        writer = found.write.format(kind).mode("overwrite")
+        (writer.option("overwriteSchema", "true") if kind == "delta" else writer).save(output)
+
+    return AtOnce(spark, output, run, f"{kind.capitalize()} folder {output}", write)
+
+
+def check_output(output: str) -> str:
+    """Return where a folder for results is to be; ReprocessError when something is there already."""
+    if "://" in output:
+        return output
+    path = Path(output).expanduser().absolute()
+    if path.is_file() or (path.is_dir() and any(path.iterdir())):
+        raise ReprocessError(f"{path} is there already. Name a new folder for the results.")
+    return str(path)
