@@ -66,7 +66,7 @@ def visits(partition: int, offsets: Iterable[int], hour: int | None = 7) -> list
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    return tmp_path / "archive" / "visits_table"
+    return tmp_path / "a home" / "archive" / "visits_table"
 
 
 def respool(*words: str) -> Any:
@@ -214,7 +214,7 @@ def test_small_files_are_those_that_a_compaction_would_take() -> None:
 def test_show_tells_what_there_is(table: Path, tmp_path: Path) -> None:
     append(table, [*visits(0, range(3)), *visits(1, [0], None)])
     append(table, visits(0, [5, 2], 8))
-    done = respool("archive", "show", "--home", str(tmp_path), "--hours")
+    done = respool("archive", "show", "--home", str(tmp_path / "a home"), "--hours")
     assert done.exit_code == 0, done.output
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert f"Archive {table}" in lines
@@ -228,7 +228,7 @@ def test_show_tells_what_there_is(table: Path, tmp_path: Path) -> None:
         ("2025-09-04T08:00Z", "2", "2", "0"),
         ("rejected", "1", "0", "1"),
     ]
-    told = json.loads(respool("archive", "show", "--home", str(tmp_path), "--json", "--hours").stdout)
+    told = json.loads(respool("archive", "show", "--home", str(tmp_path / "a home"), "--json", "--hours").stdout)
     assert (told["records"], told["missing"], told["doubled"], told["files"]) == (6, 2, 1, 3)
     assert told["partitions"][0]["gaps"] == [[3, 5]]
     assert [one["records"] for one in told["hours"]] == [3, 2, 1]
@@ -236,15 +236,15 @@ def test_show_tells_what_there_is(table: Path, tmp_path: Path) -> None:
 
 def test_verify_of_the_table_alone(table: Path, tmp_path: Path) -> None:
     append(table, visits(0, range(3)))
-    done = respool("archive", "verify", "--home", str(tmp_path), "--no-kafka")
+    done = respool("archive", "verify", "--home", str(tmp_path / "a home"), "--no-kafka")
     assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "All is well: 3 records, each once.")
     append(table, visits(0, [2, 5]))
-    done = respool("archive", "verify", "--home", str(tmp_path))
+    done = respool("archive", "verify", "--home", str(tmp_path / "a home"))
     assert done.exit_code == 3
     assert "visits-0: 1 record too many, at offset 2." in done.stdout
     assert "visits-0: 2 offsets missing, offsets 3 to 4." in done.stdout
     assert "Kafka was not asked. No broker runs for the home" in done.stdout
-    told = json.loads(respool("archive", "verify", "--home", str(tmp_path), "--json").stdout)
+    told = json.loads(respool("archive", "verify", "--home", str(tmp_path / "a home"), "--json").stdout)
     assert (told["ok"], told["kafka"]) == (False, None)
     assert [one["name"] for one in told["checks"] if one["status"] == "broken"] == [
         "each record once",
@@ -261,19 +261,21 @@ def test_a_lost_file_and_an_unreadable_one_are_named(table: Path, tmp_path: Path
     found = read_facts(str(table))
     assert {(table / one.path, one.missing) for one in found.damaged} == {(lost, True), (torn, False)}
     assert (found.records, found.files) == (10, 3)
-    shown = respool("archive", "show", "--home", str(tmp_path))
+    shown = respool("archive", "show", "--home", str(tmp_path / "a home"))
     assert "2 files cannot be read; see: respool archive verify" in shown.stdout
-    done = respool("archive", "verify", "--home", str(tmp_path), "--no-kafka")
+    done = respool("archive", "verify", "--home", str(tmp_path / "a home"), "--no-kafka")
     assert done.exit_code == 3
     assert f"{lost.relative_to(table)} is not there" in done.stdout
     assert f"{torn.relative_to(table)} cannot be read" in done.stdout
     for flags in ([], ["--forget-lost-files"]):
-        refused = respool("archive", "verify", "--home", str(tmp_path), "--no-kafka", "--fix", *flags)
+        refused = respool("archive", "verify", "--home", str(tmp_path / "a home"), "--no-kafka", "--fix", *flags)
         assert isinstance(refused.exception, PipelineError)
         assert "move those that cannot be read away" in str(refused.exception)
     assert DeltaTable(str(table)).version() == 4
     torn.unlink()
-    done = respool("archive", "verify", "--home", str(tmp_path), "--no-kafka", "--fix", "--forget-lost-files")
+    done = respool(
+        "archive", "verify", "--home", str(tmp_path / "a home"), "--no-kafka", "--fix", "--forget-lost-files"
+    )
     assert done.exit_code == 0, done.output
     assert "Done: 2 lost files taken out of the table." in done.stdout
     assert read_facts(str(table)).damaged == ()
@@ -282,7 +284,7 @@ def test_a_lost_file_and_an_unreadable_one_are_named(table: Path, tmp_path: Path
 @pytest.mark.parametrize("command", ["show", "verify", "optimize"])
 def test_what_is_no_archive_is_refused(command: str, tmp_path: Path) -> None:
     def refusal(table: str) -> str:
-        done = respool("archive", command, "--home", str(tmp_path), "--table", table)
+        done = respool("archive", command, "--home", str(tmp_path / "a home"), "--table", table)
         assert isinstance(done.exception, Exception)
         assert done.exit_code == 1
         return str(done.exception)
@@ -296,7 +298,7 @@ def test_what_is_no_archive_is_refused(command: str, tmp_path: Path) -> None:
 
 def test_optimize_starts_no_spark_when_there_is_nothing_to_do(table: Path, tmp_path: Path) -> None:
     append(table, [*visits(0, range(3)), *visits(0, [3], 8)])
-    done = respool("archive", "optimize", "--home", str(tmp_path))
+    done = respool("archive", "optimize", "--home", str(tmp_path / "a home"))
     assert done.stdout.startswith("Nothing to compact: 2 files, ")
 
 

@@ -233,7 +233,7 @@ def read_facts(table: str, on_progress: Callable[[int, int], None] = lambda done
     opened = open_archive(table)
     files = files_of(opened)
     found = _Found()
-    read = _Reader(opened)
+    read = _Reader(opened, table)
     for number, file in enumerate(files, start=1):
         try:
             for batch in read.batches(file):
@@ -255,20 +255,20 @@ def read_facts(table: str, on_progress: Callable[[int, int], None] = lambda done
 class _Reader:
     """Reads the columns of a table's data files that name a record."""
 
-    def __init__(self, opened: "DeltaTable") -> None:
+    def __init__(self, opened: "DeltaTable", table: str) -> None:
         import pyarrow as pa
         import pyarrow.fs as pa_fs
 
         from respool.checkpoint.delta_log import storage_options
         from respool.checkpoint.files import local_path
 
-        root = local_path(opened.table_uri)
+        root = local_path(table)
         if root is not None:
             self._files: Any = pa_fs.SubTreeFileSystem(str(root), pa_fs.LocalFileSystem())
         else:
             from deltalake.fs import DeltaStorageHandler
 
-            self._files = pa_fs.PyFileSystem(DeltaStorageHandler(opened.table_uri, storage_options()))
+            self._files = pa_fs.PyFileSystem(DeltaStorageHandler(table, storage_options()))
         # Rows that a later commit has deleted are still in their file: a mask tells which are left.
         masks = pa.table(opened.deletion_vectors()).to_pydict() if _has_masks(opened) else {}
         self._left = {

@@ -112,7 +112,7 @@ def refill(
         session = session_of(spark, pipeline)
         frame = _read(session, kafka, topic, found)
         with told(table):
-            _require_same(session, frame, table)
+            _require_same(session, frame, table, found)
             write = Write(pipeline.name, None, kafka, settings.home)
             pipeline.sink.write(pipeline.transform(frame), write)
 
@@ -185,13 +185,11 @@ def _read(session: "SparkSession", kafka: Kafka, topic: str, found: InKafka) -> 
     return reduce(lambda one, other: one.unionAll(other), frames)
 
 
-def _require_same(session: "SparkSession", frame: "DataFrame", table: str) -> None:
+def _require_same(session: "SparkSession", frame: "DataFrame", table: str, found: InKafka) -> None:
     """Raise PipelineError when Kafka has another record at a place than the archive: it is not the same topic."""
     from pyspark.sql import functions as F
 
-    ends = frame.agg(F.min("offset"), F.max("offset")).first()
-    assert ends is not None
-    there = _newest(session, table).where(F.col("offset").between(ends[0], ends[1]))
+    there = _newest(session, table).where(_near(found.lacking, beside=1))
     both = frame.alias("k").join(there.alias("a"), list(KEY))
     same = reduce(
         lambda one, other: one & other, (F.col(f"k.{name}").eqNullSafe(F.col(f"a.{name}")) for name in _CONTENT)
@@ -206,19 +204,22 @@ def _require_same(session: "SparkSession", frame: "DataFrame", table: str) -> No
 
 
 def _remove(session: "SparkSession", table: str, near: str) -> Removed:
-    with told(table):
-        doubled = _doubled(session, table, near)
-        found = doubled.selectExpr("sum(IF(kinds = 1, copies - 1, 0))", "count_if(kinds > 1)").first()
-        assert found is not None
-        if found[0]:
-            _replace(session, table, doubled.where("kinds = 1"), near)
+    doubled = _doubled(session, table, near).persist()  # found once, and few
+    try:
+        with told(table):
+            found = doubled.selectExpr("sum(IF(kinds = 1, copies - 1, 0))", "count_if(kinds > 1)").first()
+            assert found is not None
+            if found[0]:
+                _replace(session, table, doubled.where("kinds = 1"), near)
+    finally:
+        doubled.unpersist()
     return Removed(found[0] or 0, found[1])
 
 
-def _near(doubles: Mapping[Place, Sequence[Range]]) -> str:
-    """Return a condition that leaves out most of the records that are not doubled; Delta skips files by it."""
-    first = min(ranges[0].start for ranges in doubles.values())
-    last = max(ranges[-1].end - 1 for ranges in doubles.values())
+def _near(places: Mapping[Place, Sequence[Range]], beside: int = 0) -> str:
+    """Return a condition that most other records do not meet; Delta skips files by it."""
+    first = min(ranges[0].start for ranges in places.values()) - beside
+    last = max(ranges[-1].end - 1 for ranges in places.values()) + beside
     return f"offset BETWEEN {first} AND {last}"
 
 
