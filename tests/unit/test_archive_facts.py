@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import date, datetime, timezone
 from itertools import pairwise
 from pathlib import Path
@@ -20,10 +21,14 @@ from respool.archive import facts
 from respool.archive.facts import File, days_to_compact, read_facts, small_files
 from respool.archive.in_kafka import InKafka, PlaceInKafka
 from respool.archive.offsets import OffsetSet, Place, Range, gaps, joined, shared, total, without
+from respool.archive.repair import decoder_of
 from respool.archive.table import Reading
 from respool.archive.verify import verify
 from respool.cli.app import app
+from respool.decode import JsonDecoder
 from respool.errors import PipelineError
+from respool.pipeline import find
+from respool.visits.events import VISIT
 
 SCHEMA = pa.schema(
     [
@@ -326,8 +331,25 @@ def test_what_kafka_no_longer_has_is_lost_unless_it_looks_like_a_marker(table: P
 
 def test_another_topic_under_the_same_name_is_told(table: Path) -> None:
     append(table, visits(0, range(5)))
-    found = InKafka("broker:9092", {}, ("clicks",), {Place("visits", 0): 3})
+    found = InKafka("broker:9092", {}, ("clicks",), {Place("visits", 0): "ends at 3"})
     told = [one for one in verify(read_facts(str(table)), found) if one.name == "compared with Kafka"]
-    absent, other = (one.what for one in told[0].found)
-    assert absent == "There is no topic clicks at broker:9092 any more."
-    assert other.startswith("visits-0 at broker:9092 ends at offset 3, the archive at 4")
+    assert [(one.status, one.what) for one in told[0].found] == [
+        ("broken", "visits-0 at broker:9092 ends at 3: it is not the topic that was archived."),
+        ("note", "There is no topic clicks at broker:9092 any more."),
+    ]
+
+
+def test_records_are_refilled_as_the_table_or_a_pipeline_says(table: Path) -> None:
+    append(table, visits(0, range(5)))
+    known = read_facts(str(table))
+    decoder = JsonDecoder(READING.schema, READING.event_time)
+    assert decoder_of(known, None) == (decoder, "Europe/Paris")
+    several = replace(known, reading=replace(READING, schema="several"))
+    with pytest.raises(PipelineError, match=r"decoded in several ways.*--pipeline visits-archive"):
+        decoder_of(several, None)
+    with pytest.raises(PipelineError, match=r"does not say how.*--pipeline"):
+        decoder_of(replace(known, reading=None), None)
+    for name in ("visits-archive", "visit-counts"):
+        assert decoder_of(several, find(name)) == (VISIT, "Europe/Paris")
+    with pytest.raises(PipelineError, match="takes event times from the field event_time, the pipeline from"):
+        decoder_of(several, find("browser-visits-archive"))

@@ -6,6 +6,7 @@ An offset need not be a record: transactions leave markers, compaction takes rec
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from respool import topics
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
 _SILENCE = 30.0  # seconds without an answer, before reading gives up
 _CHUNK = 10_000  # records taken at a time
 _RUNS = 100  # of a partition that are read apart; nearer ones are read through
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_OPTIONS = {
+    "group.id": "respool",  # librdkafka asks for one; nothing joins it
+    "enable.auto.commit": False,
+    "auto.offset.reset": "earliest",
+    "enable.partition.eof": True,
+    "isolation.level": "read_uncommitted",  # Spark's default, and so what was archived
+}
 
 
 @dataclass(frozen=True)
@@ -52,13 +61,14 @@ class InKafka:
         servers: The cluster that was asked.
         places: The partitions of the archive's topics, also those of which the archive has nothing yet.
         absent: Topics of the archive that are not there.
-        other: Partitions that end before the archive's last record: not those that were archived.
+        other: Partitions that are not those that were archived, and why: they end before the archive's last record, or
+            have another one in its place.
     """
 
     servers: str
     places: Mapping[Place, PlaceInKafka]
     absent: tuple[str, ...]
-    other: Mapping[Place, int]
+    other: Mapping[Place, str]
 
     @property
     def lacking(self) -> dict[Place, tuple[Range, ...]]:
@@ -77,7 +87,7 @@ def look(
         on_progress: Called with how many offsets were read, of how many that the archive lacks or that lie between.
     """
     places: dict[Place, PlaceInKafka] = {}
-    other: dict[Place, int] = {}
+    other: dict[Place, str] = {}
     absent: list[str] = []
     archived = {one.place: one for one in facts.places}
     for topic in sorted({place.topic for place in archived}):
@@ -94,10 +104,40 @@ def look(
             if known is None:
                 places[place] = PlaceInKafka(start, end, behind=end - start)
             elif end <= known.last:
-                other[place] = end
+                other[place] = f"ends at offset {end:,}, the archive at {known.last:,}"
+            elif start <= known.last and not _same(kafka, facts, known):
+                other[place] = f"has another record at offset {known.last:,} than the archive"
             else:
                 places[place] = _compare(kafka, known, start, end, on_progress)
     return InKafka(kafka.bootstrap_servers, places, tuple(absent), other)
+
+
+def _same(kafka: Kafka, facts: ArchiveFacts, known: PlaceFacts) -> bool:
+    """Return whether Kafka has the archive's last record, as far as can be told.
+
+    The offsets of a topic that was deleted and made anew start over, at other records.
+    """
+    import pyarrow as pa
+    from confluent_kafka import Consumer, TopicPartition
+
+    from respool.checkpoint.delta_log import open_table
+
+    where = f"topic = '{known.place.topic}' AND partition = {known.place.partition} AND offset = {known.last}"
+    found = open_table(facts.table, facts.version).scan(["timestamp", "key", "value"], where)
+    archived = pa.table(found).to_pylist()
+    consumer = client(Consumer, kafka, _OPTIONS)
+    try:
+        consumer.assign([TopicPartition(*known.place, known.last)])
+        (message,) = _next(kafka, consumer, known.place, 1)
+        if message.error() is not None or message.offset() != known.last:  # compacted away, so it cannot tell
+            return True
+        moment = timedelta(milliseconds=message.timestamp()[1])
+        return any(
+            (row["key"], row["value"], row["timestamp"] - _EPOCH) == (message.key(), message.value(), moment)
+            for row in archived
+        )
+    finally:
+        consumer.close()
 
 
 def _compare(
@@ -127,17 +167,10 @@ def _records(
     """Return which of the offsets are records."""
     from confluent_kafka import Consumer, TopicPartition
 
-    options = {
-        "group.id": "respool",  # librdkafka asks for one; nothing joins it
-        "enable.auto.commit": False,
-        "auto.offset.reset": "earliest",
-        "enable.partition.eof": True,
-        "isolation.level": "read_uncommitted",  # Spark's default, and so what was archived
-    }
     runs = joined(asked, _RUNS)
     offsets = OffsetSet()
     done, count = 0, sum(one.size for one in runs)
-    consumer = client(Consumer, kafka, options)
+    consumer = client(Consumer, kafka, _OPTIONS)
     try:
         for run in runs:
             consumer.assign([TopicPartition(place.topic, place.partition, run.start)])
@@ -156,16 +189,9 @@ def _take(kafka: Kafka, consumer: "confluent_kafka.Consumer", place: Place, run:
     import numpy as np
     from confluent_kafka import KafkaError
 
-    deadline = time.monotonic() + _SILENCE
-    while not (messages := consumer.consume(_CHUNK, 0.1)):
-        if time.monotonic() > deadline:
-            raise BrokerError(
-                f"The broker at {kafka.bootstrap_servers} sent nothing of {place} for {_SILENCE:.0f} seconds. "
-                "Check that it runs, and try again."
-            )
     found: list[int] = []
     ended = False
-    for message in messages:
+    for message in _next(kafka, consumer, place, _CHUNK):
         error = message.error()
         if error is None:
             offset = message.offset()
@@ -179,3 +205,17 @@ def _take(kafka: Kafka, consumer: "confluent_kafka.Consumer", place: Place, run:
             )
     offsets.add(np.array([one for one in found if one < run.end], np.int64))
     return run.end if ended else found[-1] + 1
+
+
+def _next(
+    kafka: Kafka, consumer: "confluent_kafka.Consumer", place: Place, most: int
+) -> "list[confluent_kafka.Message]":
+    """Wait for the next messages, at least one; the end of a partition is one, too."""
+    deadline = time.monotonic() + _SILENCE
+    while not (messages := consumer.consume(most, 0.1)):
+        if time.monotonic() > deadline:
+            raise BrokerError(
+                f"The broker at {kafka.bootstrap_servers} sent nothing of {place} for {_SILENCE:.0f} seconds. "
+                "Check that it runs, and try again."
+            )
+    return messages

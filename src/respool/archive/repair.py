@@ -19,6 +19,7 @@ from respool.archive.sink import ArchiveSink
 from respool.archive.table import COLUMNS, KEY, Reading, identifier, locate, read
 from respool.checkpoint import layout, lease, logs
 from respool.checkpoint.claim import last_run
+from respool.checkpoint.delta_log import one_line, open_table
 from respool.checkpoint.files import Reader, open_reader
 from respool.checkpoint.sources import kafka_parts
 from respool.decode import JsonDecoder
@@ -112,9 +113,7 @@ def refill(
         session = session_of(spark, pipeline)
         frame = _read(session, kafka, topic, found)
         with told(table):
-            _require_same(session, frame, table, found)
-            write = Write(pipeline.name, None, kafka, settings.home)
-            pipeline.sink.write(pipeline.transform(frame), write)
+            pipeline.sink.write(pipeline.transform(frame), Write(pipeline.name, None, kafka, settings.home))
 
 
 def remove_doubles(
@@ -136,8 +135,6 @@ def remove_doubles(
 
 def forget_lost_files(table: str) -> list[str]:
     """Take the data files that are not there out of the table's log, in one commit, and return them."""
-    from respool.checkpoint.delta_log import one_line, open_table
-
     try:
         return list(open_table(table).repair()["files_removed"])
     except Exception as error:
@@ -172,35 +169,16 @@ def _beyond(position: Mapping[tuple[str, int], int] | None, wanted: Mapping[Plac
 
 
 def _read(session: "SparkSession", kafka: Kafka, topic: str, found: InKafka) -> "DataFrame":
-    """Return the lacking records of a topic, and their neighbours."""
+    """Return the lacking records of a topic, and those that lie between them."""
     runs: list[dict[int, tuple[int, int]]] = []
     for place, ranges in found.lacking.items():
         if place.topic == topic:
-            kept = found.places[place]
             for number, run in enumerate(joined(ranges, _RUNS)):
                 if number == len(runs):
                     runs.append({})
-                runs[number][place.partition] = (max(run.start - 1, kept.start), min(run.end + 1, kept.end))
+                runs[number][place.partition] = run
     frames = [records.read_offsets(session, kafka, topic, run) for run in runs]
     return reduce(lambda one, other: one.unionAll(other), frames)
-
-
-def _require_same(session: "SparkSession", frame: "DataFrame", table: str, found: InKafka) -> None:
-    """Raise PipelineError when Kafka has another record at a place than the archive: it is not the same topic."""
-    from pyspark.sql import functions as F
-
-    there = _newest(session, table).where(_near(found.lacking, beside=1))
-    both = frame.alias("k").join(there.alias("a"), list(KEY))
-    same = reduce(
-        lambda one, other: one & other, (F.col(f"k.{name}").eqNullSafe(F.col(f"a.{name}")) for name in _CONTENT)
-    )
-    other = both.where(~same).select(*KEY).first()
-    if other is not None:
-        raise PipelineError(
-            f"Kafka has another record at {Place(other.topic, other.partition)}, offset {other.offset:,}, than the "
-            f"archive {table}: the topic was made anew, or this is another cluster. Nothing was refilled. Name the "
-            "right cluster with --bootstrap-servers; archive a new topic in a table of its own."
-        )
 
 
 def _remove(session: "SparkSession", table: str, near: str) -> Removed:
@@ -216,10 +194,10 @@ def _remove(session: "SparkSession", table: str, near: str) -> Removed:
     return Removed(found[0] or 0, found[1])
 
 
-def _near(places: Mapping[Place, Sequence[Range]], beside: int = 0) -> str:
+def _near(places: Mapping[Place, Sequence[Range]]) -> str:
     """Return a condition that most other records do not meet; Delta skips files by it."""
-    first = min(ranges[0].start for ranges in places.values()) - beside
-    last = max(ranges[-1].end - 1 for ranges in places.values()) + beside
+    first = min(ranges[0].start for ranges in places.values())
+    last = max(ranges[-1].end - 1 for ranges in places.values())
     return f"offset BETWEEN {first} AND {last}"
 
 
@@ -228,7 +206,7 @@ def _doubled(session: "SparkSession", table: str, near: str) -> "DataFrame":
     from pyspark.sql import functions as F
 
     best: Column = F.struct(F.col("rejected").isNotNull(), F.col("event_time"))
-    grouped = _newest(session, table).where(near).groupBy(*KEY)
+    grouped = read(session, table, open_table(table).version()).where(near).groupBy(*KEY)
     counted = grouped.agg(
         F.count("*").alias("copies"),
         F.count_distinct(F.xxhash64(*_CONTENT)).alias("kinds"),
@@ -251,12 +229,6 @@ def _replace(session: "SparkSession", table: str, doubled: "DataFrame", near: st
         f"VALUES ({', '.join(f'd.kept.{name}' for name in COLUMNS)})",
     )
     session.sql(" ".join(clauses))
-
-
-def _newest(session: "SparkSession", table: str) -> "DataFrame":
-    row = session.sql(f"DESCRIBE HISTORY {identifier(table)} LIMIT 1").first()
-    assert row is not None
-    return read(session, table, row.version)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ def verify(facts: ArchiveFacts, kafka: InKafka | None, why_not: str = "") -> tup
         check("each record once", _doubles(facts)),
         check("no record missing", _gaps(facts, kafka)),
         check("records before the first", _heads(facts, kafka)),
-        check("compared with Kafka", _kafka(facts, kafka, why_not)),
+        check("compared with Kafka", _kafka(kafka, why_not)),
         check("rejected records", _rejected(facts)),
     )
 
@@ -123,17 +123,15 @@ def _heads(facts: ArchiveFacts, kafka: InKafka | None) -> Iterator[Finding]:
             )
 
 
-def _kafka(facts: ArchiveFacts, kafka: InKafka | None, why_not: str) -> Iterator[Finding]:
+def _kafka(kafka: InKafka | None, why_not: str) -> Iterator[Finding]:
     if kafka is None:
         yield note(f"Kafka was not asked. {why_not}".rstrip(), "")
         return
     for topic in kafka.absent:
         yield note(f"There is no topic {topic} at {kafka.servers} any more.", "")
-    last = {one.place: one.last for one in facts.places}
-    for place, end in kafka.other.items():
-        yield note(
-            f"{place} at {kafka.servers} ends at offset {end:,}, the archive at {last[place]:,}: it is not the topic "
-            "that was archived.",
+    for place, why in kafka.other.items():
+        yield Finding(
+            f"{place} at {kafka.servers} {why}: it is not the topic that was archived.",
             "Name the right cluster with --bootstrap-servers. A topic that was made anew needs an archive of its own.",
         )
     behind = {place: one.behind for place, one in kafka.places.items() if one.behind > 0}
