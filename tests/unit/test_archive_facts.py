@@ -272,6 +272,8 @@ def test_a_lost_file_and_an_unreadable_one_are_named(table: Path, tmp_path: Path
     assert done.exit_code == 3
     assert f"{lost.relative_to(table)} is not there" in done.stdout
     assert f"{torn.relative_to(table)} cannot be read" in done.stdout
+    named = respool("archive", "verify", "--table", str(table), "--no-kafka")
+    assert f"respool archive verify --table '{table}' --fix --forget-lost-files takes it out" in named.stdout
     for flags in ([], ["--forget-lost-files"]):
         refused = respool("archive", "verify", "--home", str(tmp_path / "a home"), "--no-kafka", "--fix", *flags)
         assert isinstance(refused.exception, PipelineError)

@@ -8,35 +8,37 @@ from respool.archive.offsets import Range, shared, total
 from respool.checkpoint.verifying.findings import Check, Finding, check, note
 
 _SHOWN = 3  # ranges of offsets that a finding names
-_FIX = "respool archive verify --fix"
 _LOST = "If a copy of the table has them, bring them back from there. Nothing else has them."
 
 
-def verify(facts: ArchiveFacts, kafka: InKafka | None, why_not: str = "") -> tuple[Check, ...]:
+def verify(
+    facts: ArchiveFacts, kafka: InKafka | None, why_not: str = "", fix: str = "respool archive verify --fix"
+) -> tuple[Check, ...]:
     """Return what was checked, each thing ok or what is amiss and what to do.
 
     Args:
         facts: What the archive holds.
         kafka: What Kafka has of its topics; None when it could not be asked.
         why_not: Why it could not.
+        fix: The command that puts right what can be.
     """
     return (
-        check("data files", _files(facts)),
-        check("each record once", _doubles(facts)),
-        check("no record missing", _gaps(facts, kafka)),
-        check("records before the first", _heads(facts, kafka)),
+        check("data files", _files(facts, fix)),
+        check("each record once", _doubles(facts, fix)),
+        check("no record missing", _gaps(facts, kafka, fix)),
+        check("records before the first", _heads(facts, kafka, fix)),
         check("compared with Kafka", _kafka(kafka, why_not)),
         check("rejected records", _rejected(facts)),
     )
 
 
-def _files(facts: ArchiveFacts) -> Iterator[Finding]:
+def _files(facts: ArchiveFacts, fix: str) -> Iterator[Finding]:
     for one in facts.damaged:
         if one.missing:
             yield Finding(
                 f"{one.path} is not there, though the table's log names it.",
-                "Bring it back from a copy. Without one, respool archive verify --fix --forget-lost-files takes it out "
-                "of the table, and refills what Kafka still has of it.",
+                f"Bring it back from a copy. Without one, {fix} --forget-lost-files takes it out of the table, and "
+                "refills what Kafka still has of it.",
             )
         else:
             yield Finding(
@@ -50,16 +52,16 @@ def _files(facts: ArchiveFacts) -> Iterator[Finding]:
         )
 
 
-def _doubles(facts: ArchiveFacts) -> Iterator[Finding]:
+def _doubles(facts: ArchiveFacts, fix: str) -> Iterator[Finding]:
     for one in facts.places:
         if one.surplus:
             yield Finding(
                 f"{one.place}: {_count(one.surplus, 'record')} too many, at {_offsets(one.doubles)}.",
-                f"Leave one of each: {_FIX}",
+                f"Leave one of each: {fix}",
             )
 
 
-def _gaps(facts: ArchiveFacts, kafka: InKafka | None) -> Iterator[Finding]:
+def _gaps(facts: ArchiveFacts, kafka: InKafka | None, fix: str) -> Iterator[Finding]:
     for one in facts.places:
         found = kafka.places.get(one.place) if kafka else None
         if not one.gaps:
@@ -74,8 +76,8 @@ def _gaps(facts: ArchiveFacts, kafka: InKafka | None) -> Iterator[Finding]:
         between = [Range(one.first, one.last + 1)]
         if here := shared(found.records, between):
             yield Finding(
-                f"{one.place}: {_count(total(here), 'record')} missing, {_offsets(here)}. Kafka has them.",
-                f"Refill them: {_FIX}",
+                f"{one.place}: {_count(total(here), 'record')} missing, {_offsets(here)}. Kafka has {_them(here)}.",
+                f"Refill: {fix}",
             )
         yield from _gone(one, found, shared(found.gone, between))
         if empty := shared(found.empty, between):
@@ -92,7 +94,9 @@ def _gone(one: PlaceFacts, found: PlaceInKafka, gone: Sequence[Range]) -> Iterat
     lost = [gap for gap in gone if gap.size > marker]
     if lost:
         yield Finding(
-            f"{one.place}: {_count(total(lost), 'offset')} missing, {_offsets(lost)}. Kafka no longer has them.", _LOST
+            f"{one.place}: {_count(total(lost), 'offset')} missing, {_offsets(lost)}. Kafka no longer has "
+            f"{_them(lost)}.",
+            _LOST,
         )
     if likely := [gap for gap in gone if gap.size <= marker]:
         yield note(
@@ -102,7 +106,7 @@ def _gone(one: PlaceFacts, found: PlaceInKafka, gone: Sequence[Range]) -> Iterat
         )
 
 
-def _heads(facts: ArchiveFacts, kafka: InKafka | None) -> Iterator[Finding]:
+def _heads(facts: ArchiveFacts, kafka: InKafka | None, fix: str) -> Iterator[Finding]:
     for one in facts.places:
         found = kafka.places.get(one.place) if kafka else None
         head = [Range(0, one.first)]
@@ -115,7 +119,7 @@ def _heads(facts: ArchiveFacts, kafka: InKafka | None) -> Iterator[Finding]:
             yield Finding(
                 f"{one.place}: the archive starts at offset {one.first:,}. Kafka has {_count(total(here), 'record')} "
                 f"before it, {_offsets(here)}.",
-                f"Refill them: {_FIX}",
+                f"Refill: {fix}",
             )
         if gone := shared(found.gone, head):
             yield note(
@@ -151,6 +155,10 @@ def _offsets(ranges: Sequence[Range]) -> str:
     more = len(ranges) - _SHOWN
     word = "offset" if total(ranges) == 1 else "offsets"
     return f"{word} {few}" + (f" and {_count(more, 'range')} more" if more > 0 else "")
+
+
+def _them(ranges: Sequence[Range]) -> str:
+    return "it" if total(ranges) == 1 else "them"
 
 
 def _count(number: int, word: str) -> str:

@@ -1,5 +1,6 @@
 """`respool archive`: look after the table of all records."""
 
+import shlex
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,6 +75,7 @@ def verify(
 ) -> None:
     """Check that every record is there, once, and every file readable. Exit code 3 when something is wrong."""
     from respool.archive.table import locate
+    from respool.archive.verify import verify as check_all
 
     settings = load(home=home, bootstrap_servers=bootstrap_servers)
     kafka, why_not = _kafka(settings, no_kafka)
@@ -85,7 +87,7 @@ def verify(
             found = _forget(found, where, kafka, forget_lost_files, done)
         done += _fix(found, kafka, settings, pipeline)
         found = _look(where, kafka) if done else found
-    checks = found.checks(why_not)
+    checks = check_all(found.facts, found.kafka, why_not, _command(table))
     broken = [one for one in checks if one.status == "broken"]
     if json:
         _print_json(found, checks, done, ok=not broken)
@@ -139,10 +141,10 @@ class _Found:
     facts: "ArchiveFacts"
     kafka: "InKafka | None"
 
-    def checks(self, why_not: str) -> "tuple[Check, ...]":
-        from respool.archive.verify import verify as check_all
 
-        return check_all(self.facts, self.kafka, why_not)
+def _command(table: str) -> str:
+    named = "" if table == _DEFAULT else f" --table {shlex.quote(table)}"
+    return f"respool archive verify{named} --fix"
 
 
 def _look(where: str, kafka: "Kafka | None") -> _Found:
@@ -180,7 +182,7 @@ def _forget(found: _Found, where: str, kafka: "Kafka | None", wanted: bool, done
             f"known which records they had. {step} Nothing was changed."
         )
     forgotten = forget_lost_files(where)
-    done.append(f"{len(forgotten):,} lost files taken out of the table")
+    done.append(f"{_count(len(forgotten), 'lost file')} taken out of the table")
     return _look(where, kafka)
 
 
@@ -204,17 +206,17 @@ def _fix(found: _Found, kafka: "Kafka | None", settings: Settings, name: str | N
             if doubles:
                 say("Removing doubled records …")
                 removed = remove_doubles(spark, facts.table, doubles, say)
-                done.append(f"{removed.records:,} doubled records removed")
+                done.append(f"{_count(removed.records, 'doubled record')} removed")
                 if removed.differing:
                     done.append(
-                        f"{removed.differing:,} offsets left as they are: their records differ, so the topic was made "
-                        "anew; give it an archive of its own"
+                        f"{_count(removed.differing, 'offset')} left as found: the records there differ, so the topic "
+                        "was made anew; give it an archive of its own"
                     )
             if lacking and decoding and found.kafka and kafka:
-                count = sum(total(ranges) for ranges in lacking.values())
-                say(f"Refilling {count:,} records from Kafka …")
+                count = _count(sum(total(ranges) for ranges in lacking.values()), "record")
+                say(f"Refilling {count} from Kafka …")
                 refill(spark, kafka, settings, found.kafka, decoding, facts.table)
-                done.append(f"{count:,} records refilled from Kafka")
+                done.append(f"{count} refilled from Kafka")
     return done
 
 
@@ -235,3 +237,7 @@ def _print_json(found: _Found, checks: "tuple[Check, ...]", done: list[str], ok:
     facts = text.facts_json(found.facts, hours=False)
     told = {"ok": ok, "done": done, "checks": [asdict(one) for one in checks]}
     out_json({**facts, "kafka": text.kafka_json(found.kafka), **told})
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
