@@ -88,7 +88,7 @@ def run_batches(
             first = 0
             told: dict[int, Progress] = {}
             for number, values in enumerate(batches):
-                _write(_records(pipeline.topic, first, values), source / f"{number:06}.parquet")
+                _write(records_table(pipeline.topic, first, values), source / f"{number:06}.parquet")
                 first += len(values)
                 query.processAllAvailable()
                 told |= {one.batch: one for raw in query.recentProgress if (one := progress.from_spark("", raw))}
@@ -100,7 +100,14 @@ def run_batches(
     ]
 
 
-def _records(topic: str, first: int, values: Sequence[Value]) -> "pa.Table":
+def records_table(topic: str, first: int, values: Sequence[Value]) -> "pa.Table":
+    """Return records of these values as Arrow, with the columns of raw records.
+
+    Args:
+        topic: Their topic; all are of its partition 0.
+        first: The offset of the first one.
+        values: A mapping is written as JSON, bytes are taken as they are.
+    """
     import pyarrow as pa
 
     encoded = [json.dumps(value).encode() if isinstance(value, Mapping) else value for value in values]

@@ -473,7 +473,7 @@ def _partitions(kafka: Kafka) -> dict[str, list[int]]:
 
 
 def _offsets(kafka: Kafka, partitions: Mapping[str, list[int]], *, end: bool) -> dict[str, dict[int, int]]:
-    from confluent_kafka import TopicPartition
+    from confluent_kafka import KafkaException, TopicPartition
     from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
     offsets: dict[str, dict[int, int]] = {name: {} for name in partitions}
@@ -482,10 +482,16 @@ def _offsets(kafka: Kafka, partitions: Mapping[str, list[int]], *, end: bool) ->
     if not asked:
         return offsets
     broker = admin(kafka)
-    with asking(kafka):
-        for at, answer in broker.list_offsets(asked, request_timeout=_TIMEOUT).items():
-            offsets[at.topic][at.partition] = answer.result().offset
-    return offsets
+    deadline = time.monotonic() + _TIMEOUT
+    while True:
+        try:
+            for at, answer in broker.list_offsets(asked, request_timeout=_TIMEOUT).items():
+                offsets[at.topic][at.partition] = answer.result().offset
+            return offsets
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > deadline:  # a partition may be changing its leader
+                raise unreachable(kafka, error) from error
+            time.sleep(0.2)
 
 
 def _wait_for(kafka: Kafka, name: str, *, there: bool) -> None:

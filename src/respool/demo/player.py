@@ -22,6 +22,7 @@ from respool.demo.steps import (
     AwaitBatches,
     AwaitWatermark,
     Command,
+    ExpectCommand,
     ExpectCommits,
     ExpectEachPrintedOnce,
     ExpectNoBatch,
@@ -86,7 +87,9 @@ class Player:
             case Tell(text):
                 self._show(f"\n● {text}")
             case Command(words):
-                self._command(words)
+                self._command(words, 0)
+            case ExpectCommand(words, code, output):
+                self._expect_command(words, code, output)
             case Start(words):
                 self._show(f"  $ respool run {' '.join(words)}")
                 self._runs.append(Running(("run", *words), self._settings.home, self._show_line))
@@ -125,14 +128,24 @@ class Player:
             case _:
                 assert_never(step)
 
-    def _command(self, words: tuple[str, ...]) -> None:
+    def _command(self, words: tuple[str, ...], expected: int) -> list[str]:
         self._show(f"  $ respool {shlex.join(words)}")
         run = Running(words, self._settings.home, self._show_line)
         self._runs.append(run)
         code = run.finish(_PATIENCE)
         self._runs.remove(run)
-        if code != 0:
-            raise Different(f"{run} ended with exit code {code}; expected 0.")
+        if code != expected:
+            raise Different(f"{run} ended with exit code {code}; expected {expected}.")
+        return run.lines
+
+    def _expect_command(self, words: tuple[str, ...], code: int, output: tuple[str, ...]) -> None:
+        lines = self._command(words, code)
+        rest = " ".join(word for line in lines for word in line.split())
+        for part in output:
+            _, found, rest = rest.partition(part)
+            if not found:
+                raise Different(f"{shlex.join(words)} did not show '{part}' where it was expected.")
+        self._show(f"  ✓ exit code {code}, and what was expected")
 
     def _stop(self) -> None:
         self._show("  ^C")

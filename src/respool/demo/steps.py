@@ -18,6 +18,15 @@ class Command:
 
 
 @dataclass(frozen=True)
+class ExpectCommand:
+    """Run a respool command to its end; check its exit code, and that its output has these words in this order."""
+
+    words: tuple[str, ...]
+    code: int
+    output: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Start:
     """Start `respool run` with these words, and leave it running."""
 
@@ -113,6 +122,7 @@ class ExpectEachPrintedOnce:
 Step = (
     Tell
     | Command
+    | ExpectCommand
     | Start
     | Stop
     | Send

@@ -53,9 +53,6 @@ transaction.state.log.num.partitions=4
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
-# After a kill -9 the broker waits until its earlier self is given up: 3 s, where the default is 9.
-broker.heartbeat.interval.ms=1000
-broker.session.timeout.ms=3000
 
 message.max.bytes={max_record}
 replica.fetch.max.bytes={max_record}

@@ -171,7 +171,7 @@ def _with_late(comparison: Comparison, different: "DataFrame") -> "DataFrame":
         F.slice(F.sort_array(F.collect_list(F.when(late, place))), 1, _PLACES).alias("places"),
     )
     found = different.join(counted, "key", "left")
-    return found.withColumn("records", F.col("places.at")).withColumn("late", F.col("late"))
+    return found.withColumn("records", F.col("places.at"))
 
 
 def _shared(comparison: Comparison, results: Windows | Sessions) -> list[str]:
@@ -201,14 +201,14 @@ def _placed(comparison: Comparison, span: Span, names: list[str], results: Windo
     micros = F.unix_micros("time")
     last = micros - F.pmod(micros - origin, F.lit(slide))
     starts = F.sequence(last, last - (width - 1) // slide * slide, F.lit(-slide))
-    return found.withColumn("window_start", F.timestamp_micros(F.explode(starts)))
+    return found.withColumn("window_start", F.explode(starts))
 
 
 def _within(results: Windows | Sessions) -> "Column":
     from pyspark.sql import functions as F
 
     if isinstance(results, Windows):
-        return F.col("start") == F.col("window_start")
+        return F.unix_micros("start") == F.col("window_start")
     # Published times are cut to the millisecond.
     return (F.col("time") >= F.col("start")) & (F.col("time") < F.col("end") + F.expr("INTERVAL 1 MILLISECOND"))
 

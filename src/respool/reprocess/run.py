@@ -136,7 +136,9 @@ def _hand_on(found: "DataFrame", target: Target, number: int) -> tuple[int, int]
 
     found = found.persist()
     try:
-        counts = found.agg(F.count("value"), F.count_if("value IS NULL")).first()  # computed before anything goes out
+        counts = found.agg(
+            F.count("value"), F.count_if(F.col("value").isNull())
+        ).first()  # computed before anything goes out
         assert counts is not None
         target.take(number, found)
         return counts[0], counts[1]

@@ -1,8 +1,8 @@
 """The events of whole sessions: a span is widened until every session that touches it is whole.
 
 Only what is needed is read. At each end of the span, the hours next to it tell which sessions go on beyond them; then
-the archive is walked on, in steps that grow from an hour to a day, for those sessions alone, until none goes on.
-A step never takes more hours than the walk has needed so far.
+the archive is walked on, in steps that grow, for those sessions alone, until none goes on. A step takes no more hours
+than the walk has needed so far, and beyond four days no more than a quarter of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Read = Callable[[Span], "DataFrame"]
 _HOUR = timedelta(hours=1)
-_LONGEST = 24  # hours of a step
+_DAY = 24  # hours
 _TICK = timedelta(microseconds=1)
 
 
@@ -63,7 +63,7 @@ class _Walk:
             found.append(piece)
             open_ = self._going_on(self._extended(open_, piece), on)
             at, walked = on, walked + step
-            step = min(max(walked, 1), _LONGEST)
+            step = min(walked, max(_DAY, walked // 4))
         return found, border
 
     def _going_on(
@@ -84,8 +84,9 @@ class _Walk:
             name, relation, edge = touching
             column = F.col(name)
             wanted &= column < micros(edge) if relation == "<" else column >= micros(edge)
-        found = parts.where(wanted).localCheckpoint()
-        return None if found.isEmpty() else found
+        # Through the driver, as Spark would carry its guesses at sizes on from step to step, and multiply them.
+        found = parts.where(wanted).toArrow()
+        return parts.sparkSession.createDataFrame(found) if found.num_rows else None
 
     def _extended(self, open_: "DataFrame", piece: "DataFrame") -> "DataFrame":
         """Return open sessions with the events of a piece that belong to them."""
@@ -141,9 +142,9 @@ def whole_sessions(
         backward: Also take the beginnings of sessions that began before the span. Without, only so much is read before
             it as tells which they are.
     """
-    after, end = _Walk(sessions, time, read, limits, forward=True).events(span.end)
     before: list[DataFrame] = []
     start = span.start - sessions.gap_time
+    after, end = _Walk(sessions, time, read, limits, forward=True).events(span.end)
     if backward:
         before, start = _Walk(sessions, time, read, limits, forward=False).events(span.start)
     core = read(Span(start, end))

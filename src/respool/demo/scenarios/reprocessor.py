@@ -1,8 +1,9 @@
-"""Counts of visits to Kafka and an archive of all records in Delta Lake, side by side; late clicks reach only one."""
+"""Visits are counted live and archived; late clicks reach only the archive, and their window is computed again."""
 
 from respool.demo.steps import (
     AwaitBatch,
     Command,
+    ExpectCommand,
     ExpectCommits,
     ExpectNothingNew,
     ExpectRecords,
@@ -29,9 +30,11 @@ def _window(start: str, end: str, count: int) -> str:
     return f'{{"window":{{{times}}},"count":{count}}}'
 
 
+_SPAN = ("visit-counts", "2025-09-04T07:00:00.000", "2025-09-04T07:10:00.000")
+
 SCENARIO = Scenario(
     name="reprocessor",
-    title="Visits counted live and archived; late clicks are ignored by the count and kept by the archive",
+    title="Late clicks are missed by the live count; their window is computed again from the archive",
     steps=(
         Command(("topic", "create", "visits", "--partitions", "2")),
         Tell("Two pipelines in one Spark session: counts in windows of 10 minutes, and the archive of every record."),
@@ -54,6 +57,19 @@ SCENARIO = Scenario(
         _clicks(("click-300", "07:03", "page"), ("click-301", "07:04", "page")),
         ExpectCommits("visits_table", 4),
         ExpectNothingNew("visits_counter", "visit-counts"),
+        Tell("Is what was published right? The audit compares it with the archive, and names the window."),
+        ExpectCommand(
+            ("audit", *_SPAN, "--timezone", "Europe/Paris"),
+            3,
+            ("wrong", "2025-09-04 07:00+02:00", "count=3", "count=5", "2", "1 window compared, 1 differs"),
+        ),
+        Tell("The window again, from the archive, with the same code. The live query goes on."),
+        Command(("reprocess", *_SPAN, "--timezone", "Europe/Paris")),
+        ExpectRecords("visits_counter", (_window("07:00", "07:10", 5),)),
+        ExpectCommand(("audit", *_SPAN, "--timezone", "Europe/Paris"), 0, ("1 window compared, 0 differ",)),
+        Tell("The live query never stopped: more clicks close the next window."),
+        _clicks(("click-10", "08:31", "home-4")),
+        ExpectRecords("visits_counter", (_window("08:00", "08:10", 3),)),
         Stop(),
     ),
 )

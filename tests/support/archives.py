@@ -1,0 +1,66 @@
+"""Archives for tests, made by the archive's own sink; no broker."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from respool.archive.pipelines import archive_of
+from respool.archive.reader import ArchiveReader
+from respool.archive.table import locate
+from respool.kafka import Kafka
+from respool.local.session import session_of
+from respool.pipeline import Pipeline
+from respool.reprocess.compute import Computation
+from respool.reprocess.live import Live
+from respool.reprocess.plan import Plan, Request, make_plan
+from respool.sinks import Write
+from respool.testing import Value, records_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOW = datetime(2027, 1, 1, tzinfo=timezone.utc)
+
+
+def write_archive(spark: "SparkSession", home: Path, pipeline: Pipeline, batches: Sequence[Sequence[Value]]) -> str:
+    """Archive records as the pipeline's own archive would; return the table."""
+    archiving = archive_of(pipeline)
+    session = session_of(spark, archiving)
+    first = 0
+    for number, values in enumerate(batches):
+        records = session.createDataFrame(records_table(pipeline.topic, first, values))
+        write = Write(archiving.name, number, Kafka("nowhere:9"), home)
+        archiving.sink.write(archiving.transform(records.coalesce(1)), write)
+        first += len(values)
+    return locate(archiving.archive or "", home)
+
+
+def write_hours(folder: Path, topic: str, events: Iterable[tuple[datetime, Value]]) -> str:
+    """Write an archive of many hours, quickly, without Spark; return the table."""
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    times, values = zip(*events, strict=True)
+    records = records_table(topic, 0, values)
+    hours = {
+        "event_time": pa.array(times, pa.timestamp("us", tz="UTC")),
+        "event_date": pa.array([one.date() for one in times], pa.date32()),
+        "event_hour": pa.array([one.hour for one in times], pa.int32()),
+        "rejected": pa.array([None] * len(times), pa.string()),
+    }
+    for name, column in hours.items():
+        records = records.append_column(name, column)
+    write_deltalake(str(folder), records, partition_by=["event_date", "event_hour"])
+    return str(folder)
+
+
+def plan_of(request: Request, table: str, live: Live | None = None, version: int | None = None) -> Plan:
+    """Return the plan of a request."""
+    return make_plan(request, ArchiveReader(table, version), live, NOW)
+
+
+def computation_of(spark: "SparkSession", request: Request, table: str) -> Computation:
+    """Return what computes a request."""
+    plan = plan_of(request, table)
+    return Computation(session_of(spark, request.pipeline), plan, ArchiveReader(table, plan.version))

@@ -1,0 +1,132 @@
+"""A home in which pipelines run live and are reprocessed, on the tests' own broker and Spark."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from respool import topics
+from respool.archive.pipelines import archive_of
+from respool.cli.reprocess_inputs import Inputs, find_inputs
+from respool.kafka import Kafka
+from respool.pipeline import Pipeline, find
+from respool.reprocess.audit import Report, audit
+from respool.reprocess.manifest import Manifest, Runs
+from respool.reprocess.run import Job, reprocess
+from respool.runner import Runner, RunOptions
+from respool.settings import Settings
+from respool.topics import Message, Record
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where everything takes place.
+
+    Attributes:
+        spark: The tests' session.
+        settings: Those of a home of its own.
+        kafka: The tests' broker.
+        name: The pipeline's name.
+        values: Its parameters.
+    """
+
+    spark: "SparkSession"
+    settings: Settings
+    kafka: Kafka
+    name: str
+    values: dict[str, str]
+
+    @property
+    def pipeline(self) -> Pipeline:
+        return find(self.name, self.values)
+
+    def send(self, *values: dict[str, Any] | bytes) -> None:
+        """Send values to one partition, so that their order is certain."""
+        encoded = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in values]
+        topics.produce_together(self.kafka, self.pipeline.topic, encoded)
+
+    def live(self, *more: Pipeline, archived: bool = True, **options: Any) -> None:
+        """Run the pipeline and its archive over what is there now."""
+        wanted = [self.pipeline, *([archive_of(self.pipeline)] if archived else []), *more]
+        self.run(*wanted, **options)
+
+    def run(self, *pipelines: Pipeline, **options: Any) -> None:
+        chosen = RunOptions(available_now=True, dead_letter=False, **options)
+        with Runner(self.spark, self.kafka, self.settings, chosen, lambda _: None, lambda _: None) as runner:
+            runner.start(pipelines)
+            runner.wait()
+
+    def inputs(self, start: str, end: str, **options: Any) -> Inputs:
+        defaults = {"archive": None, "checkpoint": None, "slice_": "1d", "allow_open": False, "allow_partial": False}
+        values = [f"{name}={value}" for name, value in self.values.items()]
+        return find_inputs(self.settings, self.name, (start, end), values=values, **{**defaults, **options})
+
+    def job(self, start: str, end: str, output: str | None = None, **options: Any) -> Job:
+        inputs = self.inputs(start, end, **options)
+        plan, reader = inputs.settled(self.spark)
+        return Job(self.spark, inputs.kafka, self.settings, plan, reader, output)
+
+    def reprocess(
+        self,
+        start: str,
+        end: str,
+        run: str | None = None,
+        on_slice: Callable[[int, int], None] = lambda done, count: None,
+        **options: Any,
+    ) -> Manifest:
+        job = self.job(start, end, **options)
+        runs = Runs(self.settings.home)
+        return reprocess(job, runs.begin(job.plan, job.to, run), runs, on_slice)
+
+    def audit(self, start: str, end: str, fix: str | None = None, most: int = 1000, **options: Any) -> Report:
+        return audit(self.job(start, end, **options), most, fix, lambda done, count: None)
+
+    def published(self) -> list[Record]:
+        topic: str = self.pipeline.sink.topic  # type: ignore[attr-defined]
+        return list(topics.read(self.kafka, topic))
+
+    def upserted(self) -> dict[str, dict[str, Any]]:
+        """What a consumer that upserts by key has in the end."""
+        found: dict[str, dict[str, Any]] = {}
+        for record in self.published():
+            key = (record.key or b"").decode()
+            found.pop(key, None)
+            if record.value is not None:
+                found[key] = json.loads(record.value)
+        return found
+
+    def command(self, *words: str) -> "subprocess.Popen[str]":
+        """Start a respool command on this home."""
+        sets = [word for name, value in self.values.items() for word in ("--set", f"{name}={value}")]
+        where = ["--home", str(self.settings.home), "--bootstrap-servers", self.kafka.bootstrap_servers]
+        return subprocess.Popen(
+            [sys.executable, "-m", "respool", *words, *sets, *where],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**_environment(), "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"},
+        )
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    return dict(os.environ)
+
+
+def stage(
+    spark: "SparkSession", kafka: Kafka, settings: Settings, home: Path, name: str, topic: str, **values: str
+) -> Stage:
+    """Return a stage for a pipeline that reads `topic` and writes to `<topic>-results`."""
+    here = replace(settings, home=home, bootstrap_servers=kafka.bootstrap_servers)
+    return Stage(spark, here, kafka, name, {"topic": topic, "output_topic": f"{topic}-results", **values})
+
+
+def messages(values: Iterable[dict[str, Any]], key: str) -> list[Message]:
+    return [Message(str(one[key]).encode(), json.dumps(one).encode()) for one in values]
