@@ -23,9 +23,8 @@ def head_lines(facts: ArchiveFacts) -> Iterator[str]:
         yield line("Span", "no event yet")
     else:
         first, end = facts.span
-        yield line(
-            "Span", f"{_time(first)} to {_time(end)}, {sum(one.start is not None for one in facts.hours):,} hours"
-        )
+        count = sum(one.start is not None for one in facts.hours)
+        yield line("Span", f"{_time(first)} to {_time(end)}, {count:,} hour{'' if count == 1 else 's'}")
     rejected = sum(one.rejected for one in facts.places)
     yield line("Records", f"{facts.records:,}, {rejected:,} of them rejected")
     compact = f"; {facts.small:,} small ones can be put together: respool archive optimize" if facts.small else ""
