@@ -43,8 +43,8 @@ def _files(facts: ArchiveFacts, fix: str) -> Iterator[Finding]:
         else:
             yield Finding(
                 f"{one.path} cannot be read: {one.why}.",
-                "See that this account may read it, and that its store answers. If the file itself is damaged, bring it "
-                "back from a copy; without one, move it away: it counts as lost then.",
+                "See that this account may read it, and that its store answers. If the file itself is damaged, bring "
+                "it back from a copy; without one, move it away: it counts as lost then.",
             )
     if facts.nameless:
         yield Finding(
