@@ -13,7 +13,7 @@ import typer
 from respool.cli.options import connect
 from respool.cli.render import out, say, size
 from respool.cli.run import parameter_values
-from respool.errors import BrokerError
+from respool.errors import BrokerError, SettingsError
 from respool.settings import Settings
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ Checkpoint = Annotated[
     str | None,
     typer.Option(metavar="PATH", help="The live query's checkpoint.  [default: the pipeline's, under the home]"),
 ]
-Slice = Annotated[str, typer.Option(metavar="TIME", help="How much event time is computed at once, about.")]
+Slice = Annotated[str, typer.Option("--slice", metavar="TIME", help="How much event time is computed at once, about.")]
 AllowPartial = Annotated[
     bool, typer.Option("--allow-partial", help="Go on though the archive lacks records that the live query has read.")
 ]
@@ -117,17 +117,31 @@ def find_inputs(
     one = pipeline.find(name, parameter_values([name], values, settings)[name])
     one = replace(one, timezone=settings.timezone) if settings.timezone else one
     results_of(one)
-    asked = parse_span(*span, ZoneInfo(one.timezone))
+    with _within_the_calendar(span, slice_):
+        asked = parse_span(*span, ZoneInfo(one.timezone))
     request = Request(one, asked, allow_open, allow_partial, parse_duration(slice_))
     table = locate(archive or one.archive or f"{one.topic}_table", settings.home)
     require(table)
     live = read_live(checkpoint or str(settings.checkpoints / one.name), one)
-    plan = make_plan(request, ArchiveReader(table), live, datetime.now(timezone.utc))
+    with _within_the_calendar(span, slice_):
+        plan = make_plan(request, ArchiveReader(table), live, datetime.now(timezone.utc))
     try:
         kafka = connect(settings)
     except BrokerError:
         kafka = None
     return Inputs(settings, request, table, live, kafka, plan)
+
+
+@contextmanager
+def _within_the_calendar(span: tuple[str, str], slice_: str) -> Iterator[None]:
+    """Tell of a time before the year 1 or after 9999, which Python does not have, as of any other wrong time."""
+    try:
+        yield
+    except OverflowError as error:
+        raise SettingsError(
+            f"The span from {span[0]} to {span[1]}, in slices of {slice_}, needs times outside the years 1 to 9999. "
+            "Give a span within them, or a shorter --slice."
+        ) from error
 
 
 def show_plan(plan: "Plan", to: str | None) -> None:

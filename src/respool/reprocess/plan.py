@@ -5,6 +5,7 @@ from datetime import datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 from respool.archive.reader import ArchiveReader
+from respool.archive.sink import ArchiveSink
 from respool.archive.table import Reading, Size
 from respool.errors import ReprocessError
 from respool.pipeline import Pipeline
@@ -103,6 +104,12 @@ def results_of(pipeline: Pipeline) -> Windows | Sessions:
             return found
         case ByArrival(why):
             raise ReprocessError(f"The pipeline {pipeline.name} cannot be reprocessed: {why}.")
+        case None if isinstance(pipeline.sink, ArchiveSink):
+            raise ReprocessError(
+                f"The pipeline {pipeline.name} cannot be reprocessed: it makes the archive, from which the results of "
+                "other pipelines are computed again. Name one of these; or to see whether the archive is complete: "
+                "respool archive verify."
+            )
         case None:
             raise ReprocessError(
                 f"The pipeline {pipeline.name} does not say how its results relate to event time, so a span of them "
