@@ -1,10 +1,13 @@
+import re
 from datetime import datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from respool.errors import SettingsError
-from respool.span import parse_duration, parse_time, spark_interval
+from respool.span import Span, parse_duration, parse_span, parse_time, spark_interval, time_text
 
 
 @pytest.mark.parametrize(
@@ -62,3 +65,96 @@ def test_a_duration_is_written_as_spark_reads_it(text: str, wanted: str) -> None
 def test_a_duration_of_nothing_is_refused(text: str) -> None:
     with pytest.raises(SettingsError):
         spark_interval(text)
+
+
+PARIS = ZoneInfo("Europe/Paris")
+UTC = timezone.utc
+
+
+def test_a_span_is_read_in_the_zone_and_kept_in_utc() -> None:
+    found = parse_span("2025-09-04T07:00:00", "2025-09-04T07:10:00", PARIS)
+    assert found == Span(datetime(2025, 9, 4, 5, tzinfo=UTC), datetime(2025, 9, 4, 5, 10, tzinfo=UTC))
+    assert (found.start.tzinfo, found.end.tzinfo) == (UTC, UTC)
+    assert parse_span("2025-09-04", "2025-09-05", PARIS).start == datetime(2025, 9, 3, 22, tzinfo=UTC)
+
+
+def test_the_ends_of_a_span_may_name_offsets() -> None:
+    found = parse_span("2025-09-04T07:00:00Z", " 2025-09-04T09:10:00+02:00 ", ZoneInfo("Asia/Tokyo"))
+    assert found == Span(datetime(2025, 9, 4, 7, tzinfo=UTC), datetime(2025, 9, 4, 7, 10, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ("2025-09-04T07:10:00", "2025-09-04T07:00:00"),
+        ("2025-09-04T07:00:00", "2025-09-04T07:00:00"),
+        ("2025-09-04T07:00:00", "2025-09-04T05:00:00Z"),  # the same moment
+    ],
+)
+def test_a_span_of_nothing_is_refused(start: str, end: str) -> None:
+    with pytest.raises(SettingsError, match=f"starts at {start} and ends at {end}.*Write the earlier one first"):
+        parse_span(start, end, PARIS)
+
+
+@pytest.mark.parametrize(("start", "end"), [("soon", "2025-09-04"), ("2025-09-04", "soon")])
+def test_a_span_with_an_unreadable_time_is_refused(start: str, end: str) -> None:
+    with pytest.raises(SettingsError, match="'soon' is not a time; expected ISO 8601"):
+        parse_span(start, end, PARIS)
+
+
+def written(message: str) -> list[str]:
+    """The times that a message says to write."""
+    return re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d[+-]\d\d:\d\d", message)
+
+
+def test_an_hour_that_comes_twice_must_be_told_apart() -> None:
+    with pytest.raises(SettingsError, match="'2025-10-26T02:30:00' comes twice in Europe/Paris") as told:
+        parse_span("2025-10-26T02:30:00", "2025-10-26T12:00:00", PARIS)
+    assert written(str(told.value)) == ["2025-10-26 02:30+02:00", "2025-10-26 02:30+01:00"]
+    # What the message says to write can be read, and is an hour apart.
+    found = parse_span(*written(str(told.value)), PARIS)
+    assert found == Span(datetime(2025, 10, 26, 0, 30, tzinfo=UTC), datetime(2025, 10, 26, 1, 30, tzinfo=UTC))
+
+
+def test_an_hour_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(SettingsError, match="'2025-03-30T02:30:00' does not exist in Europe/Paris") as told:
+        parse_span("2025-03-30T01:00:00", "2025-03-30T02:30:00", PARIS)
+    assert "clocks are set forward" in str(told.value)
+    assert "name an offset" in str(told.value)
+    for text in written(str(told.value)):
+        assert time_text(parse_time(text, PARIS)) == text  # a time that there is
+    found = parse_span("2025-03-30T01:00:00", "2025-03-30T02:30:00+01:00", PARIS)
+    assert found.end - found.start == timedelta(minutes=90)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "hours"),
+    [("2025-03-30T01:59:59", "2025-03-30T03:00:00", 0), ("2025-10-26T01:59:59", "2025-10-26T03:00:00", 2)],
+)
+def test_the_moments_around_a_change_of_clocks_are_certain(start: str, end: str, hours: int) -> None:
+    found = parse_span(start, end, PARIS)
+    assert found.end - found.start == timedelta(hours=hours, seconds=1)
+
+
+def test_a_span_is_told_in_a_zone() -> None:
+    found = Span(datetime(2025, 10, 26, 0, 30, tzinfo=UTC), datetime(2025, 10, 26, 1, 30, tzinfo=UTC))
+    assert found.text(PARIS) == "2025-10-26 02:30+02:00 – 2025-10-26 02:30+01:00"
+    assert found.text(ZoneInfo("UTC")) == "2025-10-26 00:30Z – 2025-10-26 01:30Z"
+
+
+@pytest.mark.parametrize(
+    ("time", "expected"),
+    [
+        (datetime(2025, 9, 4, 7, tzinfo=UTC), "2025-09-04 07:00Z"),
+        (datetime(2025, 9, 4, 7, 0, 5, tzinfo=UTC), "2025-09-04 07:00:05Z"),
+        (datetime(2025, 9, 4, 7, 0, 0, 1, tzinfo=UTC), "2025-09-04 07:00:00.000001Z"),
+        (datetime(2025, 9, 4, 7, tzinfo=PARIS), "2025-09-04 07:00+02:00"),
+    ],
+)
+def test_a_time_is_told_as_short_as_it_is_exact(time: datetime, expected: str) -> None:
+    assert time_text(time) == expected
+
+
+@given(st.datetimes(datetime(1990, 1, 1), datetime(2090, 1, 1), timezones=st.just(UTC)))  # noqa: DTZ001
+def test_a_time_that_is_told_can_be_read_again(time: datetime) -> None:
+    assert parse_time(time_text(time.astimezone(PARIS)), PARIS) == time
