@@ -112,7 +112,8 @@ def test_an_hour_that_comes_twice_must_be_told_apart() -> None:
         parse_span("2025-10-26T02:30:00", "2025-10-26T12:00:00", PARIS)
     assert written(str(told.value)) == ["2025-10-26 02:30+02:00", "2025-10-26 02:30+01:00"]
     # What the message says to write can be read, and is an hour apart.
-    found = parse_span(*written(str(told.value)), PARIS)
+    first, second = written(str(told.value))
+    found = parse_span(first, second, PARIS)
     assert found == Span(datetime(2025, 10, 26, 0, 30, tzinfo=UTC), datetime(2025, 10, 26, 1, 30, tzinfo=UTC))
 
 
