@@ -1,9 +1,10 @@
 """A home in which pipelines run live and are reprocessed, on the tests' own broker and Spark."""
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from respool.reprocess.manifest import Manifest, Runs
 from respool.reprocess.run import Job, reprocess
 from respool.runner import Runner, RunOptions
 from respool.settings import Settings
-from respool.topics import Message, Record
+from respool.topics import Record
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,6 +56,13 @@ class Stage:
         """Run the pipeline and its archive over what is there now."""
         wanted = [self.pipeline, *([archive_of(self.pipeline)] if archived else []), *more]
         self.run(*wanted, **options)
+
+    def batches(self, *batches: Sequence[dict[str, Any] | bytes], archived: bool = True) -> None:
+        """Send batches, and run the pipeline and its archive over them, batch by batch as they are given."""
+        size = max(len(batch) for batch in batches)
+        # What does not decode fills a batch up, and changes nothing.
+        self.send(*[value for batch in batches for value in [*batch, *[b"filler"] * (size - len(batch))]])
+        self.live(archived=archived, max_offsets_per_trigger=size)
 
     def run(self, *pipelines: Pipeline, **options: Any) -> None:
         chosen = RunOptions(available_now=True, dead_letter=False, **options)
@@ -97,7 +105,7 @@ class Stage:
         for record in self.published():
             key = (record.key or b"").decode()
             found.pop(key, None)
-            if record.value is not None:
+            if record.value is not None and record.value.startswith(b"{"):
                 found[key] = json.loads(record.value)
         return found
 
@@ -110,14 +118,8 @@ class Stage:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**_environment(), "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"},
+            env={**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"},
         )
-
-
-def _environment() -> dict[str, str]:
-    import os
-
-    return dict(os.environ)
 
 
 def stage(
@@ -126,7 +128,3 @@ def stage(
     """Return a stage for a pipeline that reads `topic` and writes to `<topic>-results`."""
     here = replace(settings, home=home, bootstrap_servers=kafka.bootstrap_servers)
     return Stage(spark, here, kafka, name, {"topic": topic, "output_topic": f"{topic}-results", **values})
-
-
-def messages(values: Iterable[dict[str, Any]], key: str) -> list[Message]:
-    return [Message(str(one[key]).encode(), json.dumps(one).encode()) for one in values]

@@ -85,10 +85,12 @@ def learn(spark: "SparkSession", table: str) -> Archived:
 
 def catch_up(spark: "SparkSession", table: str, known: Archived) -> Archived:
     """Return what is known after the commits that were made since: our own last one, and those of others."""
+    told = True
     while (commit := _read_commit(spark, table, known.version + 1)) is not None:
         added = _added(commit)
-        known = known.after(added) if added is not None else _ask(spark, table, known.version + 1)
-    return known
+        told = told and added is not None
+        known = known.after(added or {})
+    return known if told else _ask(spark, table, known.version)
 
 
 def _added(commit: str) -> dict[tuple[str, int], int] | None:

@@ -67,6 +67,7 @@ class ArchiveReader:
             raise PipelineError(f"The table {table} is not an archive: it has no hours. Name another.")
         self._files = list(_files(actions))
         self._read: set[str] = set()
+        self._frame: DataFrame | None = None
         self.size = Size(len(self._files), sum(one.bytes for one in self._files))
 
     @property
@@ -105,7 +106,9 @@ class ArchiveReader:
         wanted &= (F.col("event_time") >= start) & (F.col("event_time") < end)
         if not decoded_alike:
             wanted |= date.isNull()
-        return read(spark, self.table, self.version).where(wanted)
+        if self._frame is None or self._frame.sparkSession is not spark:
+            self._frame = read(spark, self.table, self.version)  # the table's log is looked at once
+        return self._frame.where(wanted)
 
     def was_read(self) -> Size:
         """Return what was read so far, each file once."""
