@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from respool.archive.pipelines import archive_of
     from respool.decode import JsonDecoder
+    from respool.delta_sink import DeltaSink
     from respool.errors import RespoolError
     from respool.pipeline import Pipeline
     from respool.results import ByArrival, Sessions, Windows
@@ -15,6 +16,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ByArrival",
     "ConsoleSink",
+    "DeltaSink",
     "FunctionSink",
     "JsonDecoder",
     "KafkaSink",
@@ -29,6 +31,7 @@ __all__ = [
 _MODULES = {
     "ByArrival": "results",
     "ConsoleSink": "sinks",
+    "DeltaSink": "delta_sink",
     "FunctionSink": "sinks",
     "JsonDecoder": "decode",
     "KafkaSink": "sinks",

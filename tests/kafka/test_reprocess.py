@@ -54,6 +54,7 @@ def late_clicks(here: Stage) -> None:
     here.batches(
         [click("07:00:00"), click("07:01:00"), click("07:09:59.999")],
         [click("08:30:00")],
+        [],
         [click("07:03:00"), click("07:04:00"), click("07:50:00", "b"), click("09:59:00")],
     )
 
@@ -68,7 +69,7 @@ def test_a_window_is_put_right_under_the_same_key(make: MakeStage) -> None:
     report = here.audit("2025-09-04T07:00:00", "2025-09-04T08:40:00")
     assert dict(report.counts) == {"wrong": 1, "missing": 1, "same": 1}
     wrong, missing = report.differences
-    records = tuple(f"{here.pipeline.topic}-0:{offset}" for offset in (8, 9))
+    records = tuple(f"{here.pipeline.topic}-0:{offset}" for offset in (12, 13))
     assert (wrong.verdict, wrong.late, wrong.records) == ("wrong", 2, records)
     assert (json.loads(wrong.published or "")["count"], json.loads(wrong.archived or "")["count"]) == (3, 5)
     assert (missing.verdict, missing.start, missing.late) == (
@@ -100,6 +101,7 @@ def test_an_audit_fixes_what_differs_and_nothing_else(make: MakeStage) -> None:
     here.batches(
         [click("07:00:00"), click("07:00:30", browser="Chrome"), click("07:05:00")],
         [click("09:00:00")],
+        [],
         [click("07:01:00"), click("07:02:00", browser="Opera"), click("09:59:00")],
     )
     nobody = json.dumps(
@@ -138,6 +140,7 @@ def test_sessions_that_a_late_event_joins_are_withdrawn(make: MakeStage) -> None
     here.batches(
         [click(clock, visit) for visit, clocks in times.items() for clock in clocks],
         [click("09:00:00", "later")],
+        [],
         [click(clock, visit) for visit, clocks in late.items() for clock in clocks],
         [click("09:40:00", "later")],
     )
@@ -236,6 +239,7 @@ def test_results_in_a_delta_table_are_replaced_in_one_commit(
     here.batches(
         [click("07:00:00"), click("07:15:00"), click("06:00:00", "before")],
         [click("09:00:00", "later")],
+        [],
         [click("07:08:00"), click("07:01:00", "d")],
         [click("09:40:00", "later")],
     )
@@ -283,7 +287,7 @@ def test_what_the_archive_lacks_is_told(make: MakeStage, monkeypatch: pytest.Mon
     here.send(click("07:05:00"))
     here.live(archived=False)
     before = here.published()
-    with pytest.raises(ReprocessError, match=r"lacks 1 records of .* among them offsets 12 to 12 of partition 0"):
+    with pytest.raises(ReprocessError, match=r"lacks 1 records of .* among them offsets 16 to 16 of partition 0"):
         here.reprocess(*SPAN)
     assert here.published() == before
     assert here.reprocess(*SPAN, allow_partial=True).results == 1
@@ -343,6 +347,7 @@ def hours_of_clicks(here: Stage) -> None:
     here.batches(
         [click(f"{hour:02}:00:00") for hour in hours],
         [click("23:00:00")],
+        [],
         [*[click(f"{hour:02}:01:00") for hour in hours], click("23:30:00")],
     )
 
@@ -388,7 +393,7 @@ def test_a_pipeline_of_ones_own_is_reprocessed(make: MakeStage) -> None:
     here = replace(make("visit-counts"), name="support.own_pipeline:orders", values={})
     topic = here.pipeline.topic
     topics.create(here.kafka, topic, partitions=1)
-    orders = ((2.5, "07:00"), (1.0, "10:00"), (4.0, "07:30"))
+    orders = ((2.5, "07:00"), (1.0, "10:00"), (0.0, "10:00"), (4.0, "07:30"))
     here.batches(*[[{"shop": "Lyon", "amount": amount, "ordered_at": f"2025-09-04T{at}:00Z"}] for amount, at in orders])
     report = here.audit(*SPAN)
     assert dict(report.counts) == {"wrong": 1}

@@ -58,7 +58,10 @@ class Stage:
         self.run(*wanted, **options)
 
     def batches(self, *batches: Sequence[dict[str, Any] | bytes], archived: bool = True) -> None:
-        """Send batches, and run the pipeline and its archive over them, batch by batch as they are given."""
+        """Send batches, and run the pipeline and its archive over them, batch by batch as they are given.
+
+        Spark drops what is late by the watermark of the batch before: an empty batch lets the watermark take effect.
+        """
         size = max(len(batch) for batch in batches)
         # What does not decode fills a batch up, and changes nothing.
         self.send(*[value for batch in batches for value in [*batch, *[b"filler"] * (size - len(batch))]])
