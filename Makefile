@@ -35,8 +35,9 @@ test: check ## Run all tests, on real brokers and real Sparks, in two processes
 TESTS := tests/spark tests/kafka tests/scenarios tests/unit
 
 .PHONY: bench
-bench: $(STAMP) ## Measure how long it takes to show a large checkpoint and to plan its rewind
+bench: $(STAMP) ## Measure a large checkpoint's show and plan of a rewind (ARGS), and a window from a large archive
 	$(BIN)/python benchmarks/rewind.py $(ARGS)
+	$(BIN)/python benchmarks/reprocess.py $(REPROCESS_ARGS)
 
 .PHONY: lock
 lock: $(STAMP) ## Write the pinned requirements again, from pyproject.toml

@@ -38,8 +38,14 @@ def test_both_ways_count_alike_and_one_reads_an_hour(bench: Any, spark: "SparkSe
     assert all(row["read_bytes"] == row["spark_bytes"] for row in rows)
     assert rows[0]["read_bytes"] == rows[1]["read_bytes"] < rows[2]["read_bytes"] / 20
     assert all(row["median_s"] > 0 for row in rows)
-    with pytest.raises(SystemExit, match="there are 11"):
-        bench.by_walk_through(spark, archives[0], 11)
+
+
+@pytest.mark.parametrize("counts", [[], [9], [10, 1]])
+def test_a_wrong_count_ends_the_benchmark(bench: Any, counts: list[int]) -> None:
+    archive = bench.Archive("here", 1, 1440)
+    bench.require("reprocess", archive, [10], 10)
+    with pytest.raises(SystemExit, match="there are 10"):
+        bench.require("reprocess", archive, counts, 10)
 
 
 def test_what_grows_with_the_archive_is_told(bench: Any) -> None:

@@ -1,0 +1,293 @@
+"""How long one 10-minute window of `visit-counts` takes from archives of 1, 10 and 100 days, and how much is read.
+
+Two ways to the same count are compared. `reprocess` is what `respool reprocess --dry-run` does once Spark has started:
+read the table's log, make the plan, check that the archive is complete, compute. `walk-through` is the way of a batch
+job written by hand: read the whole table, parse the JSON of every value, keep `event_time >= start AND event_time <=
+end`, count by window. The first must take as long and read as much from every archive: the exit code is 1 when the
+largest takes more than 1.5 times as long as the smallest, or the bytes differ.
+
+The archives are made up by delta-rs: one commit for each day, one file for each hour of event time, one Kafka
+partition, values as `respool generate` writes them; the window is one of the first day. The smaller ones are the first
+days of the largest, the very same files. All runs are in one Spark session, after some on the smallest archive that do
+not count; archives and ways take turns, so that a JVM that still gets faster favours none. Before every run Spark
+forgets the tables' logs. A figure counts only if the count is right.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlparse
+
+from respool.archive.known import Archived
+from respool.archive.reader import ArchiveReader
+from respool.archive.table import COLUMNS, PARTITION_COLUMNS, Size
+from respool.local.session import session_of, spark_session
+from respool.reprocess.archived import check_beginning, wait_until_archived
+from respool.reprocess.compute import Computation
+from respool.reprocess.live import Live
+from respool.reprocess.plan import Plan, Request, make_plan
+from respool.reprocess.run import Job, preview
+from respool.settings import Settings
+from respool.span import Span
+from respool.testing import records_table
+from respool.visits.counts import visit_counts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+FIRST = datetime(2025, 1, 1, tzinfo=timezone.utc)
+ASKED = Span(FIRST + timedelta(hours=12, minutes=20), FIRST + timedelta(hours=12, minutes=30))
+TOPIC = "visits"
+MOST = 1.5  # how many times longer the largest archive may take than the smallest
+_NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+_SCHEMA = "event_id STRING, visit_id STRING, event_time TIMESTAMP, page STRING"
+_PAGES = ("home", "categories", "cart", "search", "contact", "about")
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An archive that was made.
+
+    Attributes:
+        table: Where it is.
+        days: How many days of event time it has.
+        records: How many records.
+    """
+
+    table: str
+    days: int
+    records: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run.
+
+    Attributes:
+        seconds: How long it took.
+        read: What it had to read, by the table's log.
+        events: What was computed from, to ask Spark which files it reads.
+    """
+
+    seconds: float
+    read: Size
+    events: "DataFrame"
+
+
+def make_archives(folder: Path, days: Sequence[int], per_hour: int) -> list[Archive]:
+    """Make an archive for each number of days, and return them in that order."""
+    from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+    growing = folder / "growing"
+    found = []
+    for day in range(max(days)):
+        known = Archived(day - 1, {(TOPIC, 0): day * 24 * per_hour - 1} if day else {})
+        write_deltalake(
+            str(growing),
+            _visits(day, per_hour),
+            mode="append",
+            partition_by=list(PARTITION_COLUMNS),
+            # As the archive's own sink notes what was there before, so that nobody must read the table to know.
+            commit_properties=CommitProperties(custom_metadata={"userMetadata": known.to_json()}),
+        )
+        if day + 1 in days:
+            DeltaTable(str(growing)).create_checkpoint()
+            table = folder / f"{day + 1}-days"
+            shutil.copytree(growing, table, copy_function=os.link)
+            found.append(Archive(str(table), day + 1, (day + 1) * 24 * per_hour))
+    shutil.rmtree(growing)
+    return found
+
+
+def _visits(day: int, per_hour: int) -> "pa.Table":
+    """Return the records of a day as the archive has them, evenly spread."""
+    import pyarrow as pa
+
+    first = day * 24 * per_hour
+    times = [_time(first + number, per_hour) for number in range(24 * per_hour)]
+    values = [_value(first + number, at) for number, at in enumerate(times)]
+    records = records_table(TOPIC, first, values)
+    columns = {
+        "event_time": pa.array(times, pa.timestamp("us", tz="UTC")),
+        "event_date": pa.array([at.date() for at in times], pa.date32()),
+        "event_hour": pa.array([at.hour for at in times], pa.int32()),
+        "rejected": pa.nulls(len(times), pa.string()),
+    }
+    for name, column in columns.items():
+        records = records.append_column(name, column)
+    return records.select(COLUMNS)
+
+
+def _value(number: int, at: datetime) -> bytes:
+    visit = number * 7919 % 1_000_003  # spread, so that the values do not compress better than real ones
+    return (
+        f'{{"event_id": "click-{number}", "visit_id": "139630864590304_{visit}", '
+        f'"event_time": "{at:%Y-%m-%dT%H:%M:%S.%f}", "page": "{_PAGES[visit % len(_PAGES)]}"}}'
+    ).encode()
+
+
+def _time(number: int, per_hour: int) -> datetime:
+    return FIRST + number * timedelta(hours=1) // per_hour
+
+
+def expected(per_hour: int) -> int:
+    """Return how many visits the window has."""
+    return sum(ASKED.start <= _time(number, per_hour) < ASKED.end for number in range(24 * per_hour))
+
+
+def by_reprocess(spark: "SparkSession", archive: Archive, count: int) -> Measured:
+    """Compute the window as `respool reprocess --dry-run` does."""
+    pipeline = visit_counts(topic=TOPIC)
+    live = Live("a checkpoint", 1, FIRST + timedelta(days=1), {0: archive.records})
+    start = time.perf_counter()
+    wait_until_archived(spark, None, archive.table, TOPIC, live, lambda text: None)
+    reader = ArchiveReader(archive.table)
+    plan = make_plan(Request(pipeline, ASKED), reader, live, _NOW)
+    check_beginning(spark, reader, plan)
+    found = preview(Job(spark, None, Settings(), plan, reader), 20, lambda done, results: None)
+    seconds = time.perf_counter() - start
+    counts = [json.loads(value)["count"] for value in found.values]
+    require("reprocess", archive, counts, count)
+    return Measured(seconds, reader.was_read(), _events(spark, plan))
+
+
+def _events(spark: "SparkSession", plan: Plan) -> "DataFrame":
+    session = session_of(spark, plan.pipeline)
+    return Computation(session, plan, ArchiveReader(plan.table, plan.version)).events(plan.computed)
+
+
+def by_walk_through(spark: "SparkSession", archive: Archive, count: int) -> Measured:
+    """Compute the window from the whole table."""
+    from pyspark.sql import functions as F
+
+    start = time.perf_counter()
+    value = F.from_json(F.col("value").cast("string"), _SCHEMA)
+    visits = spark.read.format("delta").load(archive.table).select(value.alias("visit")).select("visit.*")
+    at = F.col("event_time")
+    visits = visits.where((at >= F.lit(ASKED.start)) & (at <= F.lit(ASKED.end)))
+    rows = visits.groupBy(F.window("event_time", "10 minutes")).count().collect()
+    seconds = time.perf_counter() - start
+    # A visit at the very end is counted too, in a window of its own.
+    counts = [row["count"] for row in rows if row.window.start.timestamp() == ASKED.start.timestamp()]
+    require("walk-through", archive, counts, count)
+    return Measured(seconds, ArchiveReader(archive.table).size, visits)
+
+
+def require(way: str, archive: Archive, counts: Sequence[int], count: int) -> None:
+    """Raise SystemExit when a way does not give one result, the right one."""
+    if list(counts) != [count]:
+        raise SystemExit(f"{way} counts {list(counts)} visits in the archive of {archive.days} days; there are {count}")
+
+
+WAYS = {"reprocess": by_reprocess, "walk-through": by_walk_through}
+
+
+def _seen(frame: "DataFrame") -> Size:
+    files = [Path(unquote(urlparse(one).path)) for one in frame.inputFiles()]
+    return Size(len(files), sum(file.stat().st_size for file in files))
+
+
+def measure_all(
+    spark: "SparkSession", archives: Sequence[Archive], count: int, repeat: int, warm_up: int
+) -> list[dict[str, Any]]:
+    """Return a row for each way and archive."""
+    runs: dict[tuple[str, int], list[Measured]] = {(way, one.days): [] for way in WAYS for one in archives}
+    for number in range(-warm_up, repeat):
+        for archive in archives if number >= 0 else archives[:1]:
+            for way, compute in WAYS.items():
+                # As in a new process: Spark keeps what it knows of a table otherwise.
+                jvm: Any = spark._jvm
+                jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+                found = compute(spark, archive, count)
+                if number >= 0:
+                    runs[way, archive.days].append(found)
+    return [_row(way, archive, runs[way, archive.days]) for way in WAYS for archive in archives]
+
+
+def _row(way: str, archive: Archive, runs: Sequence[Measured]) -> dict[str, Any]:
+    seconds = [one.seconds for one in runs]
+    size, seen = ArchiveReader(archive.table).size, _seen(runs[-1].events)
+    return {
+        "way": way,
+        "days": archive.days,
+        "records": archive.records,
+        "files": size.files,
+        "bytes": size.bytes,
+        "read_files": runs[-1].read.files,
+        "read_bytes": runs[-1].read.bytes,
+        "spark_files": seen.files,
+        "spark_bytes": seen.bytes,
+        "median_s": round(statistics.median(seconds), 3),
+        "least_s": round(min(seconds), 3),
+        "most_s": round(max(seconds), 3),
+    }
+
+
+def complaints(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return what is not as it must be."""
+    mine = sorted((row for row in rows if row["way"] == "reprocess"), key=lambda row: int(row["days"]))
+    found = []
+    ratio = mine[-1]["median_s"] / mine[0]["median_s"]
+    if ratio > MOST:
+        found.append(f"{mine[-1]['days']} days take {ratio:.2f} times as long as {mine[0]['days']}; allowed is {MOST}")
+    for name in ("read_bytes", "spark_bytes"):
+        if len({row[name] for row in mine}) > 1:
+            found.append(f"{name} differ: {', '.join(f'{row[name]:,}' for row in mine)}")
+    return found
+
+
+def _show(rows: Sequence[dict[str, Any]]) -> None:
+    print(
+        f"{'way':13} {'days':>5} {'records':>11} {'archive MB':>10} {'files read':>10} {'KB read':>9} "
+        f"{'median s':>9} {'least':>7} {'most':>7}"
+    )
+    for row in rows:
+        print(
+            f"{row['way']:13} {row['days']:5,} {row['records']:11,} {row['bytes'] / 1e6:10.1f} "
+            f"{row['spark_files']:10,} {row['spark_bytes'] / 1e3:9,.0f} "
+            f"{row['median_s']:9.2f} {row['least_s']:7.2f} {row['most_s']:7.2f}"
+        )
+
+
+def _sizes(text: str) -> list[int]:
+    found = sorted({int(one) for one in text.split(",")})
+    if found[0] < 1:
+        raise ValueError(text)
+    return found
+
+
+def main() -> None:
+    """Measure, print a table, and exit with 1 when the time or the bytes grow with the archive."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--days", type=_sizes, default="1,10,100", metavar="N,N,…", help="sizes of the archives")
+    parser.add_argument("--per-hour", type=int, default=2_000, metavar="N", help="visits in an hour of event time")
+    parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs that count")
+    parser.add_argument("--warm-up", type=int, default=3, metavar="N", help="runs on the smallest that do not count")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures to this file")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="respool-bench-") as made:
+        archives = make_archives(Path(made), asked.days, asked.per_hour)
+        with spark_session(Settings(home=Path(made) / "home")) as spark:
+            rows = measure_all(spark, archives, expected(asked.per_hour), asked.repeat, asked.warm_up)
+    _show(rows)
+    print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
+    if asked.json:
+        asked.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    found = complaints(rows)
+    print("\n".join(found) or "The time and the bytes do not grow with the archive.")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()
