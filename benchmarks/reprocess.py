@@ -204,7 +204,9 @@ def measure_all(
     """Return a row for each way and archive."""
     runs: dict[tuple[str, int], list[Measured]] = {(way, one.days): [] for way in WAYS for one in archives}
     for number in range(-warm_up, repeat):
-        for archive in archives if number >= 0 else archives[:1]:
+        first = number % len(archives)
+        # Each comes first in its turn, as what ran before, and what else the machine does, may slow down the next.
+        for archive in (*archives[first:], *archives[:first]) if number >= 0 else archives[:1]:
             for way, compute in WAYS.items():
                 # As in a new process: Spark keeps what it knows of a table otherwise.
                 jvm: Any = spark._jvm
@@ -234,13 +236,18 @@ def _row(way: str, archive: Archive, runs: Sequence[Measured]) -> dict[str, Any]
     }
 
 
+def ratio(rows: Sequence[dict[str, Any]]) -> float:
+    """Return how many times as long the largest archive takes as the smallest."""
+    mine = sorted((row for row in rows if row["way"] == "reprocess"), key=lambda row: int(row["days"]))
+    return float(mine[-1]["median_s"] / mine[0]["median_s"])
+
+
 def complaints(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Return what is not as it must be."""
-    mine = sorted((row for row in rows if row["way"] == "reprocess"), key=lambda row: int(row["days"]))
+    mine = [row for row in rows if row["way"] == "reprocess"]
     found = []
-    ratio = mine[-1]["median_s"] / mine[0]["median_s"]
-    if ratio > MOST:
-        found.append(f"{mine[-1]['days']} days take {ratio:.2f} times as long as {mine[0]['days']}; allowed is {MOST}")
+    if ratio(rows) > MOST:
+        found.append(f"The largest archive takes {ratio(rows):.2f} times as long as the smallest; allowed is {MOST}")
     for name in ("read_bytes", "spark_bytes"):
         if len({row[name] for row in mine}) > 1:
             found.append(f"{name} differ: {', '.join(f'{row[name]:,}' for row in mine)}")
@@ -285,7 +292,8 @@ def main() -> None:
     if asked.json:
         asked.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     found = complaints(rows)
-    print("\n".join(found) or "The time and the bytes do not grow with the archive.")
+    fine = f"The largest archive takes {ratio(rows):.2f} times as long as the smallest, and the same bytes are read."
+    print("\n".join(found) or fine)
     sys.exit(1 if found else 0)
 
 
