@@ -30,6 +30,10 @@ class JsonDecoder:
     schema: str
     event_time: str
 
+    def fields(self) -> list[str]:
+        """Return the names of the event's fields."""
+        return _parse_schema(self).names
+
 
 def decode(records: "DataFrame", decoder: JsonDecoder) -> "DataFrame":
     """Return the records with two more columns: `event`, a struct, and `rejected`, the reason why there is none.

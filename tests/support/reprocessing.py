@@ -9,16 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from respool import topics
+from respool import records, topics
 from respool.archive.pipelines import archive_of
 from respool.cli.reprocess_inputs import Inputs, find_inputs
 from respool.kafka import Kafka
+from respool.local.session import session_of
 from respool.pipeline import Pipeline, find
 from respool.reprocess.audit import Report, audit
 from respool.reprocess.manifest import Manifest, Runs
 from respool.reprocess.run import Job, reprocess
 from respool.runner import Runner, RunOptions
 from respool.settings import Settings
+from respool.sinks import Write
 from respool.topics import Record
 
 if TYPE_CHECKING:
@@ -52,10 +54,20 @@ class Stage:
         encoded = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in values]
         topics.produce_together(self.kafka, self.pipeline.topic, encoded)
 
-    def live(self, *more: Pipeline, archived: bool = True, **options: Any) -> None:
-        """Run the pipeline and its archive over what is there now."""
-        wanted = [self.pipeline, *([archive_of(self.pipeline)] if archived else []), *more]
-        self.run(*wanted, **options)
+    def live(self, archived: bool = True, **options: Any) -> None:
+        """Run the pipeline over what is there now, and archive it."""
+        self.run(self.pipeline, **options)
+        if archived:
+            self.archive()
+
+    def archive(self) -> None:
+        """Archive what is there now, as one batch of the pipeline's archive."""
+        archiving = archive_of(self.pipeline)
+        session = session_of(self.spark, archiving)
+        starts, ends = (ask(self.kafka, archiving.topic) for ask in (topics.start_offsets, topics.end_offsets))
+        offsets = {partition: (starts[partition], end) for partition, end in ends.items()}
+        found = records.read_offsets(session, self.kafka, archiving.topic, offsets)
+        archiving.sink.write(archiving.transform(found), Write(archiving.name, 0, self.kafka, self.settings.home))
 
     def batches(self, *batches: Sequence[dict[str, Any] | bytes], archived: bool = True) -> None:
         """Send batches, and run the pipeline and its archive over them, batch by batch as they are given.

@@ -82,7 +82,7 @@ class ArchiveReader:
         touched = [one for one in self._files if one.touches(span)]
         return Size(len(touched), sum(one.bytes for one in touched))
 
-    def read(self, spark: "SparkSession", span: Span, decoded_alike: bool, *, counted: bool = True) -> "DataFrame":
+    def read(self, spark: "SparkSession", span: Span, decoded_alike: bool) -> "DataFrame":
         """Return the records of a span.
 
         Args:
@@ -90,12 +90,10 @@ class ArchiveReader:
             span: Of event time, as the archive reads it.
             decoded_alike: Who reads decodes records as the archive did. If not, rejected records come along: some of
                 them may decode.
-            counted: What is read counts for `was_read`.
         """
         from pyspark.sql import functions as F
 
-        if counted:
-            self._note(span, decoded_alike)
+        self._note(span, decoded_alike)
         start, end = (F.timestamp_micros(F.lit(_micros(time))) for time in (span.start, span.end))
         date, hour = F.col("event_date"), F.col("event_hour")
         first, last = _hour(span.start), _hour(span.end - timedelta(microseconds=1))

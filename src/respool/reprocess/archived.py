@@ -53,7 +53,7 @@ def check_beginning(spark: "SparkSession", reader: ArchiveReader, plan: Plan) ->
     topic = plan.pipeline.topic
     rows = read(spark, reader.table, reader.version).where(F.col("topic") == topic)
     complete = {row.partition for row in rows.where("offset = 0").select("partition").distinct().collect()}
-    known = set(plan.live.ends) if plan.live else set()
+    known = {partition for partition, end in plan.live.ends.items() if end} if plan.live else set()
     if known and known <= complete:
         return
     firsts = rows.where(~F.col("partition").isin(*complete)) if complete else rows

@@ -96,10 +96,11 @@ def audit(job: Job, most: int, fix: str | None, on_slice: OnSlice) -> Report:
     sink.prepare(write.kafka, pipeline.topic)
     comparison = Comparison(computation, sink, write, job.plan.closed_until(judge_open=False))
     target = target_of(session, job.plan, write) if fix is not None else None
-    published = comparison.published()
+    published: DataFrame | None = None
     report = Report()
     for number in range(len(job.plan.slices)):
         with kept_slice(computation, number) as rows:
+            published = published or comparison.published(rows.schema)
             verdicts = comparison.verdicts(number, rows, published).persist()
             try:
                 report = _add(report, comparison, verdicts, most)
@@ -178,8 +179,9 @@ def _shared(comparison: Comparison, results: Windows | Sessions) -> list[str]:
     """Return the columns that a result has in common with its events."""
     if isinstance(results, Sessions):
         return list(results.key)
-    start = comparison.computation.plan.computed.start
-    fields = comparison.computation.events(Span(start, start), counted=False).columns
+    decoder = comparison.computation.plan.pipeline.decode
+    assert decoder is not None
+    fields = decoder.fields()
     return [name for name in comparison.sink.key if name in fields and name != results.column]
 
 

@@ -13,6 +13,7 @@ from respool.sinks import KeyedSink, Sink, Write
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 Verdict = Literal["same", "wrong", "missing", "extra"]
 DIFFERENT: tuple[Verdict, ...] = ("wrong", "missing", "extra")
@@ -34,16 +35,18 @@ class Comparison:
     write: Write
     closed: datetime | None
 
-    def published(self) -> "DataFrame":
+    def published(self, schema: "StructType") -> "DataFrame":
         """Return what was published, with the `start` and `end` of each result; of windows only those of the plan.
 
         Kept on disk when several slices ask for it.
+
+        Args:
+            schema: That of results.
         """
         from pyspark import StorageLevel
 
         plan, results = self.computation.plan, results_of(self.computation.plan.pipeline)
         start, end = times(results, "row.")
-        schema = self.computation.schema()
         found = self.sink.published(self.computation.spark, self.write, schema)
         found = found.select("*", start.alias("start"), end.alias("end"))
         # What is no result of this pipeline has no times; nobody can tell where it belongs.

@@ -16,7 +16,6 @@ from respool.span import Span
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 _PLACE = ("topic", "partition", "offset", "timestamp")
 
@@ -72,25 +71,20 @@ class Computation:
         closed = self.plan.closed_until(judge_open=self.plan.request.allow_open)
         return rows.where(self.is_mine(number) & ~is_open(results, closed, times(results)[1]))
 
-    def schema(self) -> "StructType":
-        """Return the schema of results; nothing is computed."""
-        start = self.plan.computed.start
-        return self.plan.pipeline.transform(self.events(Span(start, start), counted=False)).schema
-
-    def events(self, span: Span, *, counted: bool = True) -> "DataFrame":
+    def events(self, span: Span) -> "DataFrame":
         """Return the events of a span."""
-        return self._decoded(span, counted).select("event.*")
+        return self._decoded(span).select("event.*")
 
     def placed_events(self, span: Span) -> "DataFrame":
         """Return the events of a span as `event`, with the topic, partition, offset and timestamp of their records."""
-        return self._decoded(span, counted=True).select(*_PLACE, "event")
+        return self._decoded(span).select(*_PLACE, "event")
 
-    def _decoded(self, span: Span, counted: bool) -> "DataFrame":
+    def _decoded(self, span: Span) -> "DataFrame":
         from pyspark.sql import functions as F
 
         decoder = self.plan.pipeline.decode
         assert decoder is not None
-        records = self.reader.read(self.spark, span, self.plan.decoded_alike, counted=counted)
+        records = self.reader.read(self.spark, span, self.plan.decoded_alike)
         decoded = decode(records.where(F.col("topic") == self.plan.pipeline.topic), decoder)
         time = F.col(f"event.`{decoder.event_time}`")
         return decoded.where(

@@ -116,12 +116,13 @@ def _all_slices(
     runs: Runs,
     on_slice: OnSlice,
 ) -> Manifest:
-    published = comparison.published() if comparison is not None else None
+    published: DataFrame | None = None
     for number in range(manifest.done, manifest.slices):
         with kept_slice(computation, number) as rows:
-            if comparison is None or published is None:
+            if comparison is None:
                 found = uncompared(computation.plan.pipeline.sink, computation.told(rows, number))
             else:
+                published = published or comparison.published(rows.schema)
                 found = changes(comparison.verdicts(number, rows, published))
             results, withdrawn = _hand_on(found, target, number)
         manifest = manifest.after(results, withdrawn)
