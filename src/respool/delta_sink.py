@@ -65,7 +65,7 @@ class DeltaSink:
 
         row = F.struct(*[F.col(f"`{name}`") for name in rows.columns if name != self.withdrawn])
         value = F.to_json(row, {"timestampFormat": _EXACT})
-        if self.withdrawn:
+        if self.withdrawn in rows.columns:  # the table itself has no such column
             value = F.when(~F.coalesce(F.col(f"`{self.withdrawn}`"), F.lit(False)), value)
         return rows.select(self._key().alias("key"), value.cast("binary").alias("value"), row.alias("row"))
 

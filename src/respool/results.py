@@ -111,7 +111,7 @@ class Sessions:
         return f"sessions with a gap of {self.gap}"
 
     def slices(self, asked: Span, length: timedelta) -> list[Span]:
-        """Return spans, one after the other, of about this length, and never shorter than the gap."""
+        """Return spans, one after the other, of this length, or of the gap where that is longer."""
         return _cut(asked, max(length, self.gap_time))
 
     def closed_by(self, asked: Span) -> datetime:

@@ -127,8 +127,7 @@ def _certain(text: str, zone: tzinfo) -> datetime:
             f"'{text}' comes twice in {name}, as clocks are set back. Write {time_text(first)} or {time_text(second)}."
         )
     raise SettingsError(
-        f"'{text}' does not exist in {name}, as clocks are set forward. Write {time_text(second)} or later, or name "
-        "an offset."
+        f"'{text}' does not exist in {name}, as clocks are set forward. Write {time_text(first)} or name an offset."
     )
 
 

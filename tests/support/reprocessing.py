@@ -90,10 +90,10 @@ class Stage:
         values = [f"{name}={value}" for name, value in self.values.items()]
         return find_inputs(self.settings, self.name, (start, end), values=values, **{**defaults, **options})
 
-    def job(self, start: str, end: str, output: str | None = None, **options: Any) -> Job:
+    def job(self, start: str, end: str, **options: Any) -> Job:
         inputs = self.inputs(start, end, **options)
         plan, reader = inputs.settled(self.spark)
-        return Job(self.spark, inputs.kafka, self.settings, plan, reader, output)
+        return Job(self.spark, inputs.kafka, self.settings, plan, reader)
 
     def reprocess(
         self,
@@ -103,9 +103,10 @@ class Stage:
         on_slice: Callable[[int, int], None] = lambda done, count: None,
         **options: Any,
     ) -> Manifest:
-        job = self.job(start, end, **options)
+        output = options.pop("output", None)
         runs = Runs(self.settings.home)
-        return reprocess(job, runs.begin(job.plan, job.to, run), runs, on_slice)
+        job, manifest = self.inputs(start, end, **options).begin(self.spark, runs, output, run)
+        return reprocess(job, manifest, runs, on_slice)
 
     def audit(self, start: str, end: str, fix: str | None = None, most: int = 1000, **options: Any) -> Report:
         return audit(self.job(start, end, **options), most, fix, lambda done, count: None)

@@ -189,8 +189,8 @@ def _of_day(day: date | None) -> str:
 
 def _missing(table: str) -> PipelineError:
     return PipelineError(
-        f"There is no archive at {table}. Name another, or make it by running the pipeline that archives the topic, "
-        "such as: respool run visits-archive."
+        f"There is no archive at {table}. Name another, or make it by running the pipeline that archives the topic: "
+        "respool run visits-archive, browser-visits-archive, or one of your own."
     )
 
 

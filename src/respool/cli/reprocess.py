@@ -64,6 +64,10 @@ def reprocess(
     headers that tell them apart; what was published in the span and is not there is withdrawn. A long span runs in
     slices: stopped, the same command goes on where it was.
     """
+    from respool.reprocess.manifest import check_run_id
+
+    if run_id is not None:
+        check_run_id(run_id)
     settings = load(home=home, bootstrap_servers=bootstrap_servers, timezone=timezone, master=master)
     inputs = find_inputs(
         settings,
@@ -118,13 +122,10 @@ def _run(inputs: Inputs, output: str | None, run_id: str | None, json: bool) -> 
     runs = Runs(inputs.settings.home)
     say(f"Starting Spark ({inputs.settings.master}) …")
     with spark_session(inputs.settings) as spark:
-        plan, reader = inputs.settled(spark)
-        job = run.Job(spark, inputs.kafka, inputs.settings, plan, reader, output)
-        manifest = runs.begin(plan, job.to, run_id)
-        if manifest.done or manifest.version != plan.version:
+        job, manifest = inputs.begin(spark, runs, output, run_id)
+        plan = job.plan
+        if manifest.done:
             say(f"Going on with the run {manifest.run}: {manifest.done:,} of {manifest.slices:,} slices are done.")
-            plan, reader = inputs.replan(manifest.version)
-            job = run.Job(spark, inputs.kafka, inputs.settings, plan, reader, output)
         if not json:
             show_plan(plan, job.to)
         try:
@@ -133,7 +134,7 @@ def _run(inputs: Inputs, output: str | None, run_id: str | None, json: bool) -> 
         except KeyboardInterrupt:
             say(f"Stopped. The same command goes on; so does --run-id {manifest.run}.")
             raise typer.Exit(130) from None
-        read = reader.was_read()
+        read = job.reader.was_read()
     if json:
         facts = {"run": done.run, "results": done.results, "withdrawn": done.withdrawn}
         out_json({"plan": plan_json(plan), "to": job.to, "read": asdict(read), **facts})

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from respool.archive.reader import ArchiveReader
     from respool.kafka import Kafka
     from respool.reprocess.live import Live
+    from respool.reprocess.manifest import Manifest, Runs
     from respool.reprocess.plan import Plan, Request
+    from respool.reprocess.run import Job
 
 Pipeline = Annotated[str, typer.Argument(metavar="PIPELINE", help="A name of `respool pipelines`, or module:object.")]
 Start = Annotated[str, typer.Argument(metavar="START", help="The span's first moment, in ISO 8601.")]
@@ -90,6 +92,27 @@ class Inputs:
         plan, reader = self.replan()
         check_beginning(spark, reader, plan)
         return plan, reader
+
+    def begin(self, spark: "SparkSession", runs: "Runs", output: str | None, run: str | None) -> "tuple[Job, Manifest]":
+        """Return the run that does what is asked for, and what it needs: a new one, or one to go on with.
+
+        Args:
+            spark: The application's session.
+            runs: The runs of the home.
+            output: A folder to write to, in place of the pipeline's sink.
+            run: Its id; None to derive one.
+        """
+        from dataclasses import replace
+
+        from respool.reprocess.run import Job
+
+        plan, reader = self.settled(spark)
+        job = Job(spark, self.kafka, self.settings, plan, reader, output)
+        manifest = runs.begin(plan, job.to, run)
+        if manifest.version != plan.version:  # more was archived since it began
+            plan, reader = self.replan(manifest.version)
+            job = replace(job, plan=plan, reader=reader)
+        return job, manifest
 
 
 def find_inputs(

@@ -98,8 +98,8 @@ class Runs:
 
     def unfinished(self, task: Task) -> Manifest | None:
         """Return a run of this task that was stopped before its end."""
-        for folder in sorted(self._folder.glob("*/")):
-            found = self.read(folder.name)
+        for file in sorted(self._folder.glob(f"*/{_FILE}")):
+            found = self.read(file.parent.name)
             if found is not None and found.task == task and not found.complete:
                 return found
         return None
@@ -119,8 +119,7 @@ class Runs:
             times = (f"{one.astimezone(timezone.utc):%Y%m%dT%H%M%SZ}" for one in (asked.start, asked.end))
             run = f"{plan.pipeline.name}-{'-'.join(times)}-v{plan.version}"
         else:
-            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", run):
-                raise ReprocessError(f"'{run}' is no name for a run. Use letters, digits, dots, dashes, underscores.")
+            check_run_id(run)
             found = self.read(run)
             if found is not None and found.task != task:
                 raise ReprocessError(
@@ -162,6 +161,12 @@ class Runs:
             file.flush()
             os.fsync(file.fileno())
         new.replace(folder / _FILE)
+
+
+def check_run_id(run: str) -> None:
+    """Raise ReprocessError when a run cannot have this id."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", run):
+        raise ReprocessError(f"'{run}' is no name for a run. Use letters, digits, dots, dashes, underscores.")
 
 
 def _difference(kept: Task, asked: Task) -> str:

@@ -89,6 +89,7 @@ def preview(job: Job, most: int, on_slice: OnSlice) -> Preview:
 
 def reprocess(job: Job, manifest: Manifest, runs: Runs, on_slice: OnSlice) -> Manifest:
     """Compute what is left of a run and hand it on, slice by slice; return the finished run."""
+    assert job.reader.version == manifest.version  # all slices read the same
     session = session_of(job.spark, job.plan.pipeline)
     computation = Computation(session, job.plan, job.reader)
     with runs.held(manifest.run):
