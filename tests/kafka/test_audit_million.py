@@ -22,7 +22,8 @@ COUNT = 1_000_000
 LATE = 0.03
 WINDOW = timedelta(minutes=10)
 START = datetime(2024, 1, 1, tzinfo=timezone.utc)
-HELD = timedelta(hours=10)  # of event time; longer than two batches
+HELD = timedelta(hours=6)  # of event time; longer than two batches
+HOURS = (0, 3, 6, 9, 12)  # of the 21 that there are: the windows of the others stay right
 END = START + timedelta(days=4)
 
 
@@ -32,12 +33,12 @@ def event_time(message: Message) -> datetime:
 
 
 def some_late(messages: Iterator[Message]) -> Iterator[Message]:
-    """Hold visits of every third hour back, so that some windows stay right."""
+    """Hold some visits of some hours back."""
     chance = random.Random(3)
     held: list[tuple[datetime, Message]] = []
     for message in messages:
         time = event_time(message)
-        if time.hour % 3 == 0 and chance.random() < 3 * LATE:
+        if time.hour in HOURS and chance.random() < LATE * 21 / len(HOURS):
             held.append((time + HELD, message))
         else:
             yield message
@@ -65,7 +66,7 @@ def test_every_wrong_window_is_found_and_put_right(
     topics.produce(kafka, topic, sent())
     last = json.dumps({"visit_id": "last", "event_time": END.isoformat(), "page": "home"}).encode()
     topics.produce_together(kafka, topic, [last] * 3)
-    here.live(max_offsets_per_trigger=200_000)
+    here.live(max_offsets_per_trigger=100_000)
     here.send(last)
     here.live()
 
@@ -78,7 +79,7 @@ def test_every_wrong_window_is_found_and_put_right(
     wrong = {start for start, count in truth.items() if before.get(start) != count}
     dropped = truth.total() - sum(before.values())
     assert 0.025 * COUNT < dropped < 0.035 * COUNT
-    assert 50 < len(wrong) < len(truth) / 2
+    assert 25 < len(wrong) < len(truth) / 3
     span = (START.isoformat(), (END - timedelta(days=1)).isoformat())
     report = here.audit(*span, slice_="5d")
     assert {one.start for one in report.differences} == wrong

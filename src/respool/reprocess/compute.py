@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from typing_extensions import assert_never
 
@@ -86,6 +87,8 @@ class Computation:
         assert decoder is not None
         records = self.reader.read(self.spark, span, self.plan.decoded_alike)
         decoded = decode(records.where(F.col("topic") == self.plan.pipeline.topic), decoder)
+        # A filter that Spark moves before the decoding would parse each record many times; what is observed stays put.
+        decoded = decoded.observe(f"respool-{uuid4().hex}", F.count("rejected").alias("rejected"))
         time = F.col(f"event.`{decoder.event_time}`")
         return decoded.where(
             F.col("rejected").isNull() & (time >= timestamp(span.start)) & (time < timestamp(span.end))
