@@ -137,6 +137,11 @@ class KafkaSink:
         """Return what the topic holds now, the newest record of every key; tombstones are left out."""
         from pyspark.sql import functions as F
 
+        if not topics.exists(write.kafka, self.topic):  # nothing was written yet
+            nothing = self.render(spark.createDataFrame([], rows))
+            return nothing.select(
+                "*", F.lit(None).cast("int").alias("batch"), F.lit(None).cast("timestamp").alias("at")
+            )
         reader = spark.read.format("kafka").options(**write.kafka.for_spark()).option("subscribe", self.topic)
         records = reader.option("includeHeaders", True).load()
         header = F.filter("headers", lambda one: one.key == "respool-batch")

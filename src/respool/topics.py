@@ -108,9 +108,14 @@ def create(kafka: Kafka, name: str, partitions: int | None = None, config: Mappi
     _wait_for(kafka, name, there=True)
 
 
+def exists(kafka: Kafka, name: str) -> bool:
+    """Return whether there is a topic of this name."""
+    return name in _partitions(kafka)
+
+
 def ensure(kafka: Kafka, name: str, partitions: int | None = None, config: Mapping[str, str] | None = None) -> bool:
     """Create a topic when it is missing; return whether it was."""
-    if name in _partitions(kafka):
+    if exists(kafka, name):
         return False
     create(kafka, name, partitions, config)
     return True

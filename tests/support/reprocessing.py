@@ -86,7 +86,8 @@ class Stage:
             runner.wait()
 
     def inputs(self, start: str, end: str, **options: Any) -> Inputs:
-        defaults = {"archive": None, "checkpoint": None, "slice_": "1d", "allow_open": False, "allow_partial": False}
+        defaults: dict[str, Any] = {"archive": None, "checkpoint": None, "slice_": "1d", "needs_kafka": True}
+        defaults |= {"allow_open": False, "allow_partial": False}
         values = [f"{name}={value}" for name, value in self.values.items()]
         return find_inputs(self.settings, self.name, (start, end), values=values, **{**defaults, **options})
 

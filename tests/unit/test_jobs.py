@@ -9,6 +9,7 @@ import pytest
 from support.golden import unpack
 
 REWIND = Path(__file__).parents[2] / "jobs" / "clean_checkpoint_files.py"
+REPROCESS = Path(__file__).parents[2] / "jobs" / "visits_counter_reprocessing_job.py"
 JOBS = sorted((Path(__file__).parents[2] / "jobs").glob("*.py"))
 
 
@@ -21,11 +22,12 @@ def test_every_job_of_the_live_walk_throughs_is_there() -> None:
         "incremental_approach_job",
         "kafka_consumer_micro_batch",
         "visits_counter_job",
+        "visits_counter_reprocessing_job",
         "visits_windows_counter_job",
     }
 
 
-@pytest.mark.parametrize("job", [job for job in JOBS if job != REWIND], ids=lambda job: job.stem)
+@pytest.mark.parametrize("job", [job for job in JOBS if job not in (REWIND, REPROCESS)], ids=lambda job: job.stem)
 def test_a_job_takes_the_options_of_respool_run(job: Path, tmp_path: Path) -> None:
     help_ = subprocess.run([sys.executable, job, "--help"], capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert help_.returncode == 0, help_.stderr
@@ -53,3 +55,15 @@ def test_the_job_that_rewinds_takes_a_batch_and_the_options_of_rewind(tmp_path: 
     assert done.returncode == 0, done.stderr
     assert "Batch 5 is the next to run." in done.stdout
     assert not (checkpoints / "visit-windows" / "offsets" / "5").exists()
+
+
+def test_the_job_that_reprocesses_takes_a_span_and_the_options_of_reprocess(tmp_path: Path) -> None:
+    def job(*words: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, str(REPROCESS), *words]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+
+    assert "--dry-run" in job("--help").stdout
+    assert job("2025-09-04T07:00:00.000").returncode == 2
+    told = job("2025-09-04T07:00:00.000", "2025-09-04T07:10:00.000")
+    assert (told.returncode, told.stdout) == (1, "")
+    assert "There is no archive" in told.stderr

@@ -87,7 +87,7 @@ def test_a_run_of_another_task_is_not_gone_on_with(runs: Runs, other: Plan) -> N
 
 
 def test_a_name_belongs_to_one_task(runs: Runs) -> None:
-    runs.write(runs.begin(plan_for(), TO, "mine"))
+    runs.write(runs.begin(plan_for(), TO, "mine").after(1, 0))
     with pytest.raises(ReprocessError, match="its to is Kafka topic visits_counter, here it is folder /out"):
         runs.begin(plan_for(), "folder /out", "mine")
     with pytest.raises(ReprocessError, match=r"mine is of visit-counts, 2025-09-04T07.*Choose another --run-id"):
@@ -124,5 +124,5 @@ def test_a_run_is_held_by_one_process_at_a_time(runs: Runs, tmp_path: Path) -> N
         with runs.held("other"):
             pass
     with runs.held("mine"):
-        runs.write(runs.begin(plan_for(), TO, "mine"))
+        runs.write(runs.begin(plan_for(), TO, "mine").after(1, 0))
     assert runs.begin(plan_for(), TO, None).run == "mine"

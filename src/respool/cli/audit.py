@@ -70,6 +70,7 @@ def audit(
         slice_=slice_,
         allow_open=allow_open,
         allow_partial=allow_partial,
+        needs_kafka=True,
     )
     plan, report = _audit(inputs, limit, fix, json)
     if json:

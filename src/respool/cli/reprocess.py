@@ -79,6 +79,7 @@ def reprocess(
         slice_=slice_,
         allow_open=allow_open,
         allow_partial=allow_partial,
+        needs_kafka=not dry_run and output is None,
     )
     if dry_run:
         _dry_run(inputs, json)
@@ -116,16 +117,22 @@ def _run(inputs: Inputs, output: str | None, run_id: str | None, json: bool) -> 
     from respool.local.session import spark_session
     from respool.reprocess import run
     from respool.reprocess.manifest import Runs
-    from respool.reprocess.target import check_output
+    from respool.reprocess.target import check_output, locate_output
 
-    output = check_output(output) if output is not None and run_id is None else output
+    if output is not None:
+        output = locate_output(output)
+        if run_id is None:
+            check_output(output)
     runs = Runs(inputs.settings.home)
     say(f"Starting Spark ({inputs.settings.master}) …")
     with spark_session(inputs.settings) as spark:
         job, manifest = inputs.begin(spark, runs, output, run_id)
         plan = job.plan
         if manifest.done:
-            say(f"Going on with the run {manifest.run}: {manifest.done:,} of {manifest.slices:,} slices are done.")
+            say(
+                f"Going on with the run {manifest.run}, on version {manifest.version} of the archive: "
+                f"{manifest.done:,} of {manifest.slices:,} slices are done. To start another, name it with --run-id."
+            )
         if not json:
             show_plan(plan, job.to)
         try:

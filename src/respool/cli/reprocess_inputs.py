@@ -126,6 +126,7 @@ def find_inputs(
     slice_: str,
     allow_open: bool,
     allow_partial: bool,
+    needs_kafka: bool,
 ) -> Inputs:
     """Return the inputs of a command; whatever can be refused without Spark is refused here."""
     from dataclasses import replace
@@ -151,6 +152,8 @@ def find_inputs(
     try:
         kafka = connect(settings)
     except BrokerError:
+        if needs_kafka:
+            raise
         kafka = None
     return Inputs(settings, request, table, live, kafka, plan)
 

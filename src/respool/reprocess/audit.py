@@ -93,7 +93,8 @@ def audit(job: Job, most: int, fix: str | None, on_slice: OnSlice) -> Report:
             f"The pipeline {pipeline.name} writes to the {pipeline.sink.describe()}, where results have no key: what "
             "was published cannot be compared. Only a Kafka topic with a key or a Delta table can be audited."
         )
-    sink.prepare(write.kafka, pipeline.topic)
+    if fix is not None:
+        sink.prepare(write.kafka, pipeline.topic)
     comparison = Comparison(computation, sink, write, job.plan.closed_until(judge_open=False))
     target = target_of(session, job.plan, write) if fix is not None else None
     published: DataFrame | None = None

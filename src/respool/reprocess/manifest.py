@@ -126,7 +126,8 @@ class Runs:
                     f"The run {run} is of {found.task.pipeline}, {found.task.start} to {found.task.end}, to the "
                     f"{found.task.to}: {_difference(found.task, task)}. Choose another --run-id."
                 )
-        if found is not None and not found.complete:
+        # One that has published nothing yet may as well read what the archive has by now.
+        if found is not None and not found.complete and found.done:
             return found
         return Manifest(run, task, plan.version, len(plan.slices))
 

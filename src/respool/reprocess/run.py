@@ -94,8 +94,9 @@ def reprocess(job: Job, manifest: Manifest, runs: Runs, on_slice: OnSlice) -> Ma
     computation = Computation(session, job.plan, job.reader)
     with runs.held(manifest.run):
         if job.output is not None:
-            where = job.output if manifest.done else check_output(job.output)
-            target, comparison = folder_target(session, where, manifest.run), None
+            if not manifest.done:
+                check_output(job.output)
+            target, comparison = folder_target(session, job.output, manifest.run), None
         else:
             write = Write(job.plan.pipeline.name, None, job.require_kafka(), job.settings.home, manifest.run)
             target = target_of(session, job.plan, write)

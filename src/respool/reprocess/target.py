@@ -148,11 +148,16 @@ def folder_target(spark: "SparkSession", output: str, run: str) -> Target:
     return AtOnce(spark, output, run, f"{kind.capitalize()} folder {output}", write)
 
 
-def check_output(output: str) -> str:
-    """Return where a folder for results is to be; ReprocessError when something is there already."""
-    if "://" in output:
-        return output
-    path = Path(output).expanduser().absolute()
-    if path.is_file() or (path.is_dir() and any(path.iterdir())):
-        raise ReprocessError(f"{path} is there already. Name a new folder for the results.")
-    return str(path)
+def locate_output(output: str) -> str:
+    """Return where a folder for results is to be: an absolute path, or a URL."""
+    return output if "://" in output else str(Path(output).expanduser().absolute())
+
+
+def check_output(output: str) -> None:
+    """Raise ReprocessError when something is there already; of a URL Spark must tell."""
+    path = Path(output)
+    if "://" not in output and (path.is_file() or (path.is_dir() and any(path.iterdir()))):
+        raise ReprocessError(
+            f"{path} is there already. Name a new folder for the results; or, to go on with a run that was stopped "
+            "while it wrote there, name it with --run-id."
+        )
