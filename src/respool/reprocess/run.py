@@ -13,7 +13,7 @@ from respool.reprocess.compare import Comparison, changes, keyed, uncompared
 from respool.reprocess.compute import Computation, check_windows
 from respool.reprocess.manifest import Manifest, Runs
 from respool.reprocess.plan import Plan, results_of
-from respool.reprocess.target import Target, check_output, folder_target, target_of
+from respool.reprocess.target import Target, folder_target, require_free, target_of
 from respool.results import Windows
 from respool.settings import Settings
 from respool.sinks import Write
@@ -95,7 +95,7 @@ def reprocess(job: Job, manifest: Manifest, runs: Runs, on_slice: OnSlice) -> Ma
     with runs.held(manifest.run):
         if job.output is not None:
             if not manifest.done:
-                check_output(job.output)
+                require_free(session, job.output)
             target, comparison = folder_target(session, job.output, manifest.run), None
         else:
             write = Write(job.plan.pipeline.name, None, job.require_kafka(), job.settings.home, manifest.run)

@@ -112,9 +112,8 @@ class AtOnce:
         """Write all results in one commit, and remove what was kept."""
         ready = [f"{self._ready}/{number:06}" for number in range(slices)]
         self.write(self.spark.read.parquet(*ready))
-        jvm: Any = self.spark._jvm
-        path = jvm.org.apache.hadoop.fs.Path(self._ready)
-        path.getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf()).delete(path, True)
+        filesystem, path = _filesystem(self.spark, self._ready)
+        filesystem.delete(path, True)
 
 
 def target_of(spark: "SparkSession", plan: Plan, write: Write) -> Target:
@@ -154,10 +153,27 @@ def locate_output(output: str) -> str:
 
 
 def check_output(output: str) -> None:
-    """Raise ReprocessError when something is there already; of a URL Spark must tell."""
+    """Raise ReprocessError when something is there already; a URL is left to `require_free`."""
     path = Path(output)
     if "://" not in output and (path.is_file() or (path.is_dir() and any(path.iterdir()))):
-        raise ReprocessError(
-            f"{path} is there already. Name a new folder for the results; or, to go on with a run that was stopped "
-            "while it wrote there, name it with --run-id."
-        )
+        raise _occupied(output)
+
+
+def require_free(spark: "SparkSession", output: str) -> None:
+    """Raise ReprocessError when something is at a path or URL already, as Spark sees it."""
+    filesystem, path = _filesystem(spark, output)
+    if filesystem.exists(path) and len(filesystem.listStatus(path)):
+        raise _occupied(output)
+
+
+def _occupied(output: str) -> ReprocessError:
+    return ReprocessError(
+        f"{output} is there already. Name a new folder for the results; or, to go on with a run that was stopped while "
+        "it wrote there, name it with --run-id."
+    )
+
+
+def _filesystem(spark: "SparkSession", location: str) -> tuple[Any, Any]:
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(location)
+    return path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()), path
