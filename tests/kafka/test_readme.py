@@ -24,7 +24,9 @@ def block(language: str, holding: str) -> str:
 
 def test_the_pipeline_of_the_readme_runs(kafka: Kafka, tmp_path: Path, respool: str) -> None:
     (tmp_path / "shop.py").write_text(block("python", "orders = Pipeline("), encoding="utf-8")
-    commands = block("", "respool run shop:orders --available-now").replace("respool ", f"{respool} ")
+    commands = block("", "respool run shop:orders shop:orders_archive --available-now").replace(
+        "respool ", f"{respool} "
+    )
     done = subprocess.run(
         ["bash", "-euc", commands],
         cwd=tmp_path,
@@ -36,10 +38,12 @@ def test_the_pipeline_of_the_readme_runs(kafka: Kafka, tmp_path: Path, respool: 
     )
     assert done.returncode == 0, done.stderr
     window = '{"start":"2025-09-04T07:00:00.000Z","end":"2025-09-04T08:00:00.000Z"}'
-    key, value = done.stdout.strip().split("\t")
+    read, *reprocessed = done.stdout.strip().splitlines()
+    key, value = read.split("\t")
     assert key == f'{{"window":{window},"shop":"Lyon"}}'
     assert value == f'{{"window":{window},"shop":"Lyon","total":12.5}}'
     assert "orders batch 0  1 rows" in done.stderr
+    assert reprocessed[-1].endswith(": 1 result published")
     assert [one.name for one in topics.list_topics(kafka) if one.name == "orders-rejected"]
 
 
