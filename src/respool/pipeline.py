@@ -150,16 +150,6 @@ class Pipeline:
             rows = rows.withWatermark(self.decode.event_time, spark_interval(self.watermark))
         return rows if self.stateless else self.transform(rows)
 
-    def batch(self, records: "DataFrame") -> "DataFrame":
-        """Return the results of records that are all there: no watermark drops any."""
-        return self.transform(self.events(records))
-
-    def events(self, records: "DataFrame") -> "DataFrame":
-        """Return the events of records."""
-        if self.decode is None:
-            raise PipelineError(f"The pipeline {self.name} has no decoder: it has no events.")
-        return events(decode(records, self.decode))
-
     def each_batch(self, rows: "DataFrame") -> "DataFrame":
         """Return the results of one batch of `stream`."""
         return self.transform(rows) if self.stateless else rows

@@ -106,6 +106,16 @@ def parse_span(start: str, end: str, zone: tzinfo) -> Span:
     return found
 
 
+def micros(time: datetime) -> int:
+    """Return a time in microseconds since 1970."""
+    return (time - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
+
+
+def hour_of(time: datetime) -> datetime:
+    """Return the start of the hour of a time, in UTC."""
+    return time.astimezone(timezone.utc).replace(minute=0, second=0, microsecond=0)
+
+
 def time_text(time: datetime) -> str:
     """Return a time for people, as short as it is exact, with its offset."""
     seconds = "minutes" if not (time.second or time.microsecond) else "auto"

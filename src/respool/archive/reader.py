@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from respool.archive.table import Reading, Size, read
 from respool.checkpoint.delta_log import open_table
 from respool.errors import PipelineError
-from respool.span import Span
+from respool.span import Span, hour_of, micros
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,9 +94,9 @@ class ArchiveReader:
         from pyspark.sql import functions as F
 
         self._note(span, decoded_alike)
-        start, end = (F.timestamp_micros(F.lit(_micros(time))) for time in (span.start, span.end))
+        start, end = (F.timestamp_micros(F.lit(micros(time))) for time in (span.start, span.end))
         date, hour = F.col("event_date"), F.col("event_hour")
-        first, last = _hour(span.start), _hour(span.end - timedelta(microseconds=1))
+        first, last = hour_of(span.start), hour_of(span.end - timedelta(microseconds=1))
         in_hours = (date > F.lit(first.date())) | ((date == F.lit(first.date())) & (hour >= first.hour))
         in_hours &= (date < F.lit(last.date())) | ((date == F.lit(last.date())) & (hour <= last.hour))
         # The bare date prunes by itself, however clever the rest.
@@ -124,11 +124,3 @@ def _files(actions: Any) -> Iterator[_File]:
     for path, size, date, hour, first, last in zip(*columns, strict=True):
         at = None if date is None else datetime(date.year, date.month, date.day, hour, tzinfo=timezone.utc)
         yield _File(path, size, at, first, last)
-
-
-def _hour(time: datetime) -> datetime:
-    return time.astimezone(timezone.utc).replace(minute=0, second=0, microsecond=0)
-
-
-def _micros(time: datetime) -> int:
-    return (time - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)

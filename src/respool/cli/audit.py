@@ -1,6 +1,7 @@
 """`respool audit`: what was published, beside what the archive says."""
 
 import json as json_
+from collections.abc import Collection
 from dataclasses import asdict
 from datetime import timezone as timezone_
 from typing import TYPE_CHECKING, Annotated, Any
@@ -122,22 +123,20 @@ def _show(plan: "Plan", report: "Report") -> None:
 
 
 def _row(plan: "Plan", one: "Difference") -> dict[str, Any]:
+    from respool.reprocess.plan import results_of
     from respool.results import Windows
     from respool.span import Span
 
-    results = plan.pipeline.results
+    results = results_of(plan.pipeline)
     is_window = isinstance(results, Windows)
-    sink_key = set(getattr(plan.pipeline.sink, "key", ()))
+    sink_key: tuple[str, ...] = getattr(plan.pipeline.sink, "key", ())
+    whose = [name for name in sink_key if name != results.column] if isinstance(results, Windows) else results.key
     published, archived = (_fields(text) for text in (one.published, one.archived))
     either = archived or published or {}
-    times = {results.column} if isinstance(results, Windows) else sink_key
-    key = {name: either[name] for name in sink_key - times if name in either}
-    if not is_window:
-        key = {name: either[name] for name in getattr(results, "key", ()) if name in either}
     return {
         "verdict": one.verdict,
         "window" if is_window else "session": Span(one.start, one.end).text(plan.zone),
-        "key": _words(key, set()),
+        "key": _words({name: either[name] for name in whose if name in either}, ()),
         "published": _words(published, sink_key),
         "archived": _words(archived, sink_key),
         "late": one.late,
@@ -152,7 +151,7 @@ def _fields(text: str | None) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else {"value": found}
 
 
-def _words(fields: dict[str, Any] | None, without: set[str]) -> str | None:
+def _words(fields: dict[str, Any] | None, without: Collection[str]) -> str | None:
     if fields is None:
         return None
     return " ".join(f"{name}={_word(value)}" for name, value in fields.items() if name not in without)

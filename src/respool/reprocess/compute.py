@@ -11,9 +11,9 @@ from respool.archive.reader import ArchiveReader
 from respool.decode import decode
 from respool.errors import PipelineError
 from respool.reprocess.plan import Plan, results_of
-from respool.reprocess.sessions import micros, whole_sessions
+from respool.reprocess.sessions import whole_sessions
 from respool.results import Sessions, Windows
-from respool.span import Span
+from respool.span import Span, micros
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

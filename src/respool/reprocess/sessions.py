@@ -7,12 +7,12 @@ than the walk has needed so far, and beyond four days no more than a quarter of 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
 from respool.results import Sessions
-from respool.span import Span
+from respool.span import Span, hour_of, micros
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -53,7 +53,7 @@ class _Walk:
             at = _hour_from(edge + gap + _TICK)
             open_ = self._going_on(self._parts(self.read(Span(edge - gap, at))), at, touching=("first", "<", edge))
         else:
-            at = _hour_before(edge - gap)
+            at = hour_of(edge - gap)
             open_ = self._going_on(self._parts(self.read(Span(at, edge + gap))), at, touching=("last", ">=", edge))
         border, walked, step = at, 0, 1
         while open_ is not None and self.limits.start < at < self.limits.end:
@@ -158,15 +158,6 @@ def _join(left: "DataFrame", right: "DataFrame", key: Sequence[str], how: str) -
     return left.join(renamed, same, how).drop(*(f"_{name}" for name in key))
 
 
-def micros(time: datetime) -> int:
-    """Return a time in microseconds since 1970."""
-    return (time - datetime(1970, 1, 1, tzinfo=timezone.utc)) // _TICK
-
-
-def _hour_before(time: datetime) -> datetime:
-    return time.astimezone(timezone.utc).replace(minute=0, second=0, microsecond=0)
-
-
 def _hour_from(time: datetime) -> datetime:
-    hour = _hour_before(time)
+    hour = hour_of(time)
     return hour if hour == time else hour + _HOUR

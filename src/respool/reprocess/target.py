@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from respool.delta_sink import DeltaSink
 from respool.errors import ReprocessError
 from respool.reprocess.plan import Plan
-from respool.sinks import FunctionSink, KeyedSink, Sink, Write
+from respool.sinks import FunctionSink, KeyedSink, Write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 
 class Target(Protocol):
     """A place for the results of a run, slice by slice."""
-
-    def describe(self) -> str:
-        """Return a few words for the plan."""
-        ...
 
     def take(self, number: int, changes: "DataFrame") -> None:
         """Take the results of a slice; taken again, they take the place of the first ones."""
@@ -35,44 +31,14 @@ class Direct:
     """A sink that is told at once.
 
     Attributes:
-        sink: The sink.
-        write: How it is reached.
+        tell: Tells it.
     """
 
-    sink: KeyedSink
-    write: Write
-
-    def describe(self) -> str:
-        """Return a few words for the plan."""
-        return self.sink.describe()
+    tell: "Callable[[DataFrame], None]"
 
     def take(self, number: int, changes: "DataFrame") -> None:
-        """Send the results of a slice."""
-        self.sink.correct(changes, self.write)
-
-    def finish(self, slices: int) -> None:
-        """Nothing is left to do."""
-
-
-@dataclass(frozen=True)
-class Plain:
-    """A sink that takes rows and knows no keys, such as the console.
-
-    Attributes:
-        sink: The sink.
-        write: How it is reached.
-    """
-
-    sink: Sink
-    write: Write
-
-    def describe(self) -> str:
-        """Return a few words for the plan."""
-        return self.sink.describe()
-
-    def take(self, number: int, changes: "DataFrame") -> None:
-        """Write the results of a slice."""
-        self.sink.write(changes.select("row.*"), self.write)
+        """Tell the results of a slice."""
+        self.tell(changes)
 
     def finish(self, slices: int) -> None:
         """Nothing is left to do."""
@@ -86,23 +52,17 @@ class AtOnce:
         spark: The pipeline's session.
         folder: The table's path or URL.
         run: The run's id.
-        text: A few words for the plan.
         write: Takes all results.
     """
 
     spark: "SparkSession"
     folder: str
     run: str
-    text: str
     write: "Callable[[DataFrame], None]"
 
     @property
     def _ready(self) -> str:
         return f"{self.folder.rstrip('/')}._respool-{self.run}"  # to overwrite a folder is to remove all in it
-
-    def describe(self) -> str:
-        """Return a few words for the plan."""
-        return self.text
 
     def take(self, number: int, changes: "DataFrame") -> None:
         """Keep the results of a slice."""
@@ -122,17 +82,16 @@ def target_of(spark: "SparkSession", plan: Plan, write: Write) -> Target:
     assert write.run is not None
     match sink:
         case DeltaSink():
-            where, text = sink.locate(write.home), sink.describe()
-            return AtOnce(spark, where, write.run, text, lambda rows: sink.correct(rows, write))
+            return AtOnce(spark, sink.locate(write.home), write.run, lambda rows: sink.correct(rows, write))
         case FunctionSink():
             raise ReprocessError(
                 f"The pipeline {plan.pipeline.name} hands its results to a function, batch by batch. Write those of a "
                 "span to a folder with --output PATH."
             )
         case KeyedSink():
-            return Direct(sink, write)
-        case _:
-            return Plain(sink, write)
+            return Direct(lambda changes: sink.correct(changes, write))
+        case _:  # one that knows no keys, such as the console
+            return Direct(lambda changes: sink.write(changes.select("row.*"), write))
 
 
 def folder_target(spark: "SparkSession", output: str, run: str) -> Target:
@@ -144,7 +103,7 @@ def folder_target(spark: "SparkSession", output: str, run: str) -> Target:
         writer = found.write.format(kind).mode("overwrite")
         (writer.option("overwriteSchema", "true") if kind == "delta" else writer).save(output)
 
-    return AtOnce(spark, output, run, f"{kind.capitalize()} folder {output}", write)
+    return AtOnce(spark, output, run, write)
 
 
 def locate_output(output: str) -> str:
