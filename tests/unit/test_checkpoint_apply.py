@@ -254,7 +254,7 @@ def test_rewinds_are_taken_back_one_by_one(copies: Callable[[], Path]) -> None:
     for number, expected in enumerate(reversed(seen[:-1])):
         apply.apply(plan_undo(Checkpoint(files), NOW.replace(minute=10 + number)), files)
         assert contents(checkpoint) == expected
-    with pytest.raises(CheckpointError, match=r"No rewind of .* is there to take back"):
+    with pytest.raises(CheckpointError, match=r"No change of .* is there to take back"):
         plan_undo(Checkpoint(files), NOW)
 
 

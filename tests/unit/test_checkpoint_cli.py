@@ -130,12 +130,12 @@ def cut_off(checkpoint: Path) -> Path:
 
 
 def test_a_rewind_that_was_cut_off_is_finished_by_the_same_command(run: Command, cut_off: Path) -> None:
-    assert "A rewind to batch" in run("show", "mine").stdout
+    assert "A rewind of the checkpoint mine was cut off" in run("show", "mine").stdout
     other = run("rewind", "mine", "--last", "3", "--yes")
     assert other.returncode == 1
     assert "Finish it with: respool checkpoint rewind mine --last 2, or take it back with" in other.stderr
     with pytest.raises(
-        CheckpointError, match=r"A rewind of the checkpoint .* was cut off\. Finish it: .* --last 2, or"
+        CheckpointError, match=r"A rewind of the checkpoint .* was cut off; .* Finish it with: .* --last 2, or"
     ):
         claim.check(str(cut_off), pipeline.find("visit-windows"))
     done = run("rewind", "mine", "--last", "2", "--yes")

@@ -10,7 +10,7 @@ Cut off anywhere, the checkpoint is as before (until 2), or refuses to start unt
 `undo` has taken it back.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
@@ -20,7 +20,7 @@ from itertools import groupby
 from typing_extensions import assert_never
 
 from respool.checkpoint import history, layout, sink
-from respool.checkpoint.files import Writer, open_writer
+from respool.checkpoint.files import Reader, Writer, open_writer
 from respool.checkpoint.steps import Journal, Move, Prune, Replace, Restore, Step
 from respool.errors import CheckpointError
 
@@ -35,12 +35,14 @@ def apply(journal: Journal, files: Writer, on_step: Callable[[int], None] = lamb
         files: The checkpoint.
         on_step: Called with the number of steps done.
     """
-    try:
-        files.create(history.PENDING, history.text_of(journal))
-    except FileExistsError as error:
-        raise CheckpointError("Another change of this checkpoint is under way, or was cut off. Look again.") from error
-    files.sync()
+    _write_down(journal, files)
     finish(journal, files, on_step)
+
+
+def begin(journal: Journal, files: Writer) -> None:
+    """Write a journal down and put its fence up, for `finish` to carry it out later."""
+    _write_down(journal, files)
+    _fence(journal, files)
 
 
 def finish(journal: Journal, files: Writer, on_step: Callable[[int], None] = lambda _: None) -> None:
@@ -50,6 +52,7 @@ def finish(journal: Journal, files: Writer, on_step: Callable[[int], None] = lam
         _do_all(journal.steps, files, on_step)
         files.sync()
         _remember(journal, files)
+    clear_staged(journal.of or journal.id, files)
     if _is_fence(files, journal.fence):
         files.delete(journal.fence)
         files.sync()
@@ -58,7 +61,7 @@ def finish(journal: Journal, files: Writer, on_step: Callable[[int], None] = lam
 
 
 def take_back(undo: Journal, files: Writer, on_step: Callable[[int], None] = lambda _: None) -> None:
-    """Take back a rewind that was cut off: its undoing becomes what is pending in its place."""
+    """Take back a change that was cut off: its undoing becomes what is pending in its place."""
     files.replace(history.PENDING, history.text_of(undo))
     files.sync()
     finish(undo, files, on_step)
@@ -68,8 +71,39 @@ def purge(journal: Journal, files: Writer, now: datetime) -> None:
     """Delete what a finished journal moved aside; it cannot be undone from then on."""
     files.replace(history.path_of(journal), history.text_of(replace(journal, purged=now)))
     for move in journal.moves:
-        (files if move.sink is None else open_writer(move.sink)).delete(move.target)
+        if move.target.startswith(f"{history.ASIDE}/"):  # others are what it brought in
+            (files if move.sink is None else open_writer(move.sink)).delete(move.target)
     files.prune(f"{history.ASIDE}/{journal.id}")
+
+
+def clear_staged(name: str, files: Writer) -> None:
+    """Delete what a change copied beforehand and did not move in."""
+    folder = f"{history.STAGED}/{name}"
+    for path in files.below(folder):
+        files.delete(path)
+    files.prune(folder)
+
+
+def begun(steps: Sequence[Step], files: Reader) -> tuple[Step, ...]:
+    """Return the steps of a change that was cut off without those that were certainly not begun.
+
+    What is moved in is moved in when all that was there is aside. A step that is taken back before it was done would
+    take what was there for what was moved in.
+    """
+    groups = _groups(steps)
+    moves = [at for at, group in enumerate(groups) if isinstance(group[0], Move)]
+    for at in moves[1:]:
+        if not _any_done(groups[at], files):
+            return tuple(step for group in groups[:at] for step in group)
+    return tuple(steps)
+
+
+def _write_down(journal: Journal, files: Writer) -> None:
+    try:
+        files.create(history.PENDING, history.text_of(journal))
+    except FileExistsError as error:
+        raise CheckpointError("Another change of this checkpoint is under way, or was cut off. Look again.") from error
+    files.sync()
 
 
 def _fence(journal: Journal, files: Writer) -> None:
@@ -117,14 +151,31 @@ def _is_there(files: Writer, path: str) -> bool:
 
 
 def _do_all(steps: Sequence[Step], files: Writer, on_step: Callable[[int], None]) -> None:
-    """Do the steps in their order; moves that follow each other several at once, where the store likes that."""
-    done = 0
+    """Do the steps in their order; moves that follow each other several at once, where the store likes that.
+
+    Of a change that was cut off, the steps before the last moves that were begun are done: what they moved away can
+    have been replaced since.
+    """
+    groups = _groups(steps)
+    moves = [at for at, group in enumerate(groups) if isinstance(group[0], Move)]
+    start = next((at for at in reversed(moves[1:]) if _any_done(groups[at], files)), 0)
+    done = sum(len(group) for group in groups[:start])
     with ThreadPoolExecutor(files.at_once) as pool:
-        for are_moves, group in groupby(steps, key=lambda step: isinstance(step, Move)):
-            work = pool.map if are_moves and files.at_once > 1 else map
+        for group in groups[start:]:
+            work = pool.map if isinstance(group[0], Move) and files.at_once > 1 else map
             for _ in work(partial(_do, files=files), group):
                 done += 1
                 on_step(done)
+
+
+def _groups(steps: Iterable[Step]) -> list[list[Step]]:
+    """Return the steps, with moves that follow each other in one list."""
+    return [list(group) for _, group in groupby(steps, key=lambda step: isinstance(step, Move))]
+
+
+def _any_done(moves: Sequence[Step], files: Reader) -> bool:
+    sources = [step.source for step in moves if isinstance(step, Move) and step.sink is None]
+    return len(files.facts(sources)) < len(sources)
 
 
 def _do(step: Step, files: Writer) -> None:

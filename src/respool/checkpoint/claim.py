@@ -93,10 +93,7 @@ def check(checkpoint: str, pipeline: "Pipeline") -> None:
             raise
         return  # Spark may well reach what this process cannot
     if cut_off is not None:
-        raise CheckpointError(
-            f"A rewind of the checkpoint {checkpoint} was cut off. Finish it: respool checkpoint rewind {checkpoint} "
-            f"{cut_off.request}, or take it back: respool checkpoint undo {checkpoint}."
-        )
+        raise CheckpointError(cut_off.cut_off(checkpoint))
     way_out = "Run that pipeline, or name another folder with --checkpoint."
     if found is not None and (found.pipeline, found.topic) != (pipeline.name, pipeline.topic):
         raise CheckpointError(

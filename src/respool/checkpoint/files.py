@@ -4,6 +4,7 @@ Paths are relative to the checkpoint's folder, with `/` between their parts. A `
 asks for a `Writer`.
 """
 
+import errno
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -56,6 +57,18 @@ class Reader(Protocol):
         """Return the bytes of files, or what went wrong with each."""
         ...
 
+    def chunks(self, path: str) -> Iterator[bytes]:
+        """Yield a file's bytes, piece by piece; raise as `read` does."""
+        ...
+
+    def below(self, folder: str) -> list[str]:
+        """Return the paths of all files in a folder and its folders; none when it is not there."""
+        ...
+
+    def folders(self, folder: str) -> list[str]:
+        """Return the names of the folders in one folder; none when it is not there."""
+        ...
+
     def facts(self, paths: Iterable[str]) -> dict[str, Facts]:
         """Return the facts of those files that are there."""
         ...
@@ -76,6 +89,10 @@ class Writer(Reader, Protocol):
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a file, in place of what was there: a reader sees the old bytes or the new ones."""
+        ...
+
+    def write(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Write a file from pieces, as `replace` does."""
         ...
 
     def move(self, source: str, target: str) -> None:
@@ -107,6 +124,16 @@ def open_reader(location: str) -> Reader:
     return open_writer(location)
 
 
+def new_writer(location: str) -> Writer:
+    """Return a writer of a folder that need not be there yet: the first write makes it."""
+    path = local_path(location)
+    if path is None or path.exists():
+        return open_writer(location)
+    from respool.checkpoint.local_files import LocalFiles
+
+    return LocalFiles(path)
+
+
 def open_writer(location: str) -> Writer:
     """Return a writer of a folder that is there; raise CheckpointError when it is not."""
     path = local_path(location)
@@ -134,6 +161,12 @@ def telling(what: str) -> Iterator[None]:
         raise CheckpointError(
             f"{what}: permission denied. Use an account that may read and change it. ({short(error)})"
         ) from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise CheckpointError(
+                f"{what} cannot be written: {short(error)}. Make room, and run this again."
+            ) from error
+        raise CheckpointError(f"{what} could not be reached: {short(error)}") from error
     except Exception as error:  # each filesystem has errors of its own
         raise CheckpointError(f"{what} could not be reached: {short(error)}") from error
 

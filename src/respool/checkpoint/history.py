@@ -1,8 +1,9 @@
-"""What respool did to a checkpoint: one journal for each rewind and each undoing of one.
+"""What respool did to a checkpoint: one journal for each change and each undoing of one.
 
 _respool/pending.json           a journal whose steps are not all done
 _respool/history/<id>.json      one whose steps are
 _respool/aside/<id>/<path>      what it moved aside
+_respool/staged/<id>/<path>     what it will move in, copied from elsewhere beforehand
 """
 
 import json
@@ -13,6 +14,7 @@ from respool.errors import CheckpointError
 
 PENDING = f"{OWN}/pending.json"
 ASIDE = f"{OWN}/aside"
+STAGED = f"{OWN}/staged"
 _HISTORY = f"{OWN}/history"
 
 
@@ -46,9 +48,14 @@ def text_of(journal: Journal) -> bytes:
     return (json.dumps(to_json(journal), indent=1) + "\n").encode()
 
 
-def last_rewind(journals: list[Journal]) -> Journal | None:
-    """Return the newest rewind that was not undone."""
-    return next((one for one in reversed(journals) if one.operation == "rewind" and one.undone is None), None)
+def undoable(journal: Journal) -> bool:
+    """Return whether a change is one that can be taken back: a fork is a checkpoint of its own, to be deleted whole."""
+    return journal.operation not in ("undo", "fork") and journal.undone is None
+
+
+def last_change(journals: list[Journal]) -> Journal | None:
+    """Return the newest change that can be taken back."""
+    return next((one for one in reversed(journals) if undoable(one)), None)
 
 
 def _parse(path: str, data: bytes) -> Journal:

@@ -12,6 +12,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from respool.checkpoint.model import SNAPSHOTS, Span, StateFile, StateStore, spans
 from respool.checkpoint.read import Checkpoint
@@ -100,14 +101,28 @@ def own_files(checkpoint: Checkpoint, store: StateStore) -> list[StateFile]:
 
 def tables_named(path: str, data: bytes) -> dict[str, int]:
     """Return the SST files that a zip of RocksDB needs, with their sizes; raise CheckpointError for a damaged zip."""
+    facts = _zip_metadata(path, data)
+    try:
+        return {str(one["dfsSstFileName"]): int(one["sizeBytes"]) for one in facts.get("sstFiles", [])}
+    except _DAMAGED as error:
+        raise CheckpointError(f"{path} is damaged: {error}.") from error
+
+
+def files_named(path: str, data: bytes) -> list[str]:
+    """Return all files that a zip of RocksDB needs, relative to its store's folder."""
+    logs = _zip_metadata(path, data).get("logFiles") or []
+    return [f"SSTs/{name}" for name in tables_named(path, data)] + [f"logs/{one['dfsLogFileName']}" for one in logs]
+
+
+def _zip_metadata(path: str, data: bytes) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             wrong = archive.testzip()
             if wrong is not None:
                 raise zipfile.BadZipFile(f"{wrong} in it does not fit its checksum")
             text = archive.read("metadata").decode()
-        facts = json.loads(text.split("\n", 1)[1])
-        return {str(one["dfsSstFileName"]): int(one["sizeBytes"]) for one in facts.get("sstFiles", [])}
+        facts: dict[str, Any] = json.loads(text.split("\n", 1)[1])
+        return facts
     except _DAMAGED as error:
         raise CheckpointError(f"{path} is damaged: {error}.") from error
 

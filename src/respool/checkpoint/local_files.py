@@ -1,11 +1,13 @@
 """A folder on a local disk."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from respool.checkpoint.files import OWN, Facts, Listing, short, telling
 from respool.errors import CheckpointError
+
+_PIECE = 2**20  # bytes read at a time
 
 
 class LocalFiles:
@@ -67,6 +69,28 @@ class LocalFiles:
                 found[path] = error
         return found
 
+    def chunks(self, path: str) -> Iterator[bytes]:
+        """Yield a file's bytes, piece by piece."""
+        with telling(path), open(self._at(path), "rb") as file:
+            while piece := file.read(_PIECE):
+                yield piece
+
+    def below(self, folder: str) -> list[str]:
+        """Return the paths of all files in a folder and its folders; none when it is not there."""
+        return [
+            os.path.relpath(os.path.join(here, name), self.root)
+            for here, _, names in os.walk(self._at(folder))
+            for name in names
+        ]
+
+    def folders(self, folder: str) -> list[str]:
+        """Return the names of the folders in one folder; none when it is not there."""
+        try:
+            with os.scandir(self._at(folder)) as entries:
+                return [entry.name for entry in entries if entry.is_dir()]
+        except FileNotFoundError:
+            return []
+
     def facts(self, paths: Iterable[str]) -> dict[str, Facts]:
         """Return the facts of those files that are there."""
         found = {}
@@ -83,7 +107,7 @@ class LocalFiles:
         """Write a file that must not be there yet."""
         with telling(path):
             os.makedirs(os.path.dirname(self._at(path)), exist_ok=True)
-            new = self._temporary(path, data)
+            new = self._temporary(path, [data])
             try:
                 os.link(new, self._at(path))  # fails when the file is there, and shows it whole or not at all
             finally:
@@ -92,9 +116,13 @@ class LocalFiles:
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a file, in place of what was there."""
+        self.write(path, [data])
+
+    def write(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Write a file from pieces, in place of what was there."""
         with telling(path):
             os.makedirs(os.path.dirname(self._at(path)), exist_ok=True)
-            os.replace(self._temporary(path, data), self._at(path))
+            os.replace(self._temporary(path, chunks), self._at(path))
             self._touch(path)
 
     def move(self, source: str, target: str) -> None:
@@ -135,13 +163,18 @@ class LocalFiles:
                     os.close(handle)
         self._touched.clear()
 
-    def _temporary(self, path: str, data: bytes) -> str:
+    def _temporary(self, path: str, chunks: Iterable[bytes]) -> str:
         where = self._at(path)
         new = os.path.join(os.path.dirname(where), f".{os.path.basename(where)}.{os.getpid()}.tmp")
-        with open(new, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with open(new, "wb") as file:
+                for piece in chunks:
+                    file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            Path(new).unlink(missing_ok=True)
+            raise
         return new
 
     def _touch(self, *paths: str) -> None:

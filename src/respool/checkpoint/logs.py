@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from respool.checkpoint.model import Committed, Planned, SourceOffsets
+from respool.checkpoint.model import Committed, OperatorMetadata, Planned, SourceOffsets
 from respool.errors import CheckpointError
 
 T = TypeVar("T")
@@ -51,6 +51,18 @@ def operator_stores(path: str, text: str) -> tuple[str, ...]:
     """Return the names of an operator's stores, in the order of its unique ids, from its metadata."""
     known: dict[str, Callable[[str, int, list[str]], tuple[str, ...]]] = dict.fromkeys(("v1", "v2"), _stores)
     return _by_version(path, text, known)
+
+
+def operator_metadata(path: str, text: str) -> OperatorMetadata:
+    """Return what the metadata of a stateful operator says of it."""
+
+    def read(where: str, version: int, lines: list[str]) -> OperatorMetadata:
+        facts = _object(where, "".join(lines))
+        name = facts.get("operatorInfo", {}).get("operatorName", "")
+        properties = facts.get("operatorPropertiesJson") or "{}"
+        return OperatorMetadata(str(name), _stores(where, version, lines), _object(where, str(properties)))
+
+    return _by_version(path, text, dict.fromkeys(("v1", "v2"), read))
 
 
 def schema_paths(path: str, text: str) -> tuple[str, ...]:

@@ -110,6 +110,21 @@ class StateStore:
 
 
 @dataclass(frozen=True)
+class OperatorMetadata:
+    """What a stateful operator says of itself.
+
+    Attributes:
+        name: Spark's name for operators of its sort.
+        stores: The names of its stores, in the order of its unique ids.
+        properties: What operators of metadata version 2 add, such as the variables of transformWithState.
+    """
+
+    name: str
+    stores: tuple[str, ...]
+    properties: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Span:
     """Versions or batches from `first` to `last`, both included."""
 

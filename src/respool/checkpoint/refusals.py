@@ -12,12 +12,13 @@ from respool.checkpoint.sink import Replay
 from respool.checkpoint.sources import Reading
 from respool.checkpoint.steps import Move
 
+_WITHOUT = "Go on without them with --allow-data-loss."
 _QUIET_SECONDS = 60  # how long a query must have written nothing to count as stopped: Spark's maintenance interval
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a rewind is refused, and what to do about it."""
+    """Why a change is refused, and what to do about it."""
 
     why: str
     way_out: str
@@ -32,25 +33,9 @@ def refusals(
     moves: Sequence[Move],
 ) -> list[Refusal]:
     """Return why a rewind is refused; a flag of the request takes a reason away."""
-    found = []
-    if world.runs:
-        found.append(Refusal(f"The query runs: {world.runs}.", "Stop it first."))
-    elif not world.ours and not request.stopped:
-        age = _last_write(checkpoint, moves, world.now)
-        if age is not None and age < _QUIET_SECONDS:
-            found.append(
-                Refusal(
-                    f"The checkpoint was written to {max(age, 0):.0f} seconds ago: its query may run.",
-                    f"Stop the query's application and wait for {_QUIET_SECONDS} seconds, "
-                    "or say that it has ended with --stopped.",
-                )
-            )
+    found = [*running(checkpoint, request, world, moves), *losses(request, world, readings), *at_sink(request, world)]
     if not request.allow_data_loss:
-        lost = [*_lost_records(readings, world.kept), *_lost_files(trims)]
-        found += [Refusal(one, "Go on without them with --allow-data-loss.") for one in lost]
-    replay = world.replay
-    if replay is not None and replay.blocked and not _mends(request, replay):
-        found.append(Refusal(replay.blocked, replay.remedy or "Write to another place."))
+        found += [Refusal(one, _WITHOUT) for one in _lost_files(trims)]
     if "metadata" not in checkpoint.folders[""] and not request.new_query_id:
         found.append(
             Refusal(
@@ -59,6 +44,37 @@ def refusals(
             )
         )
     return found
+
+
+def running(checkpoint: Checkpoint, request: Request, world: World, moves: Sequence[Move]) -> list[Refusal]:
+    """Return why a checkpoint must not be changed as its query runs, or may run."""
+    if world.runs:
+        return [Refusal(f"The query runs: {world.runs}.", "Stop it first.")]
+    if world.ours or request.stopped:
+        return []
+    age = _last_write(checkpoint, moves, world.now)
+    if age is None or age >= _QUIET_SECONDS:
+        return []
+    return [
+        Refusal(
+            f"The checkpoint was written to {max(age, 0):.0f} seconds ago: its query may run.",
+            f"Stop the query's application and wait for {_QUIET_SECONDS} seconds, "
+            "or say that it has ended with --stopped.",
+        )
+    ]
+
+
+def losses(request: Request, world: World, readings: Sequence[Reading]) -> list[Refusal]:
+    """Return which records are to be read again that Kafka no longer has."""
+    return [] if request.allow_data_loss else [Refusal(one, _WITHOUT) for one in _lost_records(readings, world.kept)]
+
+
+def at_sink(request: Request, world: World) -> list[Refusal]:
+    """Return why a sink would not take the batches that come again."""
+    replay = world.replay
+    if replay is None or not replay.blocked or _mends(request, replay):
+        return []
+    return [Refusal(replay.blocked, replay.remedy or "Write to another place.")]
 
 
 def _mends(request: Request, replay: Replay) -> bool:

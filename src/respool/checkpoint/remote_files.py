@@ -1,7 +1,7 @@
 """A folder on a filesystem that fsspec knows."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from respool.checkpoint.files import OWN, Facts, Listing, telling
@@ -37,7 +37,7 @@ class RemoteFiles:
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in one folder; none when it is not there."""
-        return [path.removeprefix(f"{folder}/") for path in self._find(folder) if path.rpartition("/")[0] == folder]
+        return [path.removeprefix(f"{folder}/") for path in self._find(folder, 1) if path.rpartition("/")[0] == folder]
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes."""
@@ -52,6 +52,23 @@ class RemoteFiles:
             found = self._fs.cat([self._at(path) for path in paths], on_error="return")
         by_path = {self._relative(path): data for path, data in found.items()}
         return {path: by_path.get(path, FileNotFoundError(path)) for path in paths}
+
+    def chunks(self, path: str) -> Iterator[bytes]:
+        """Yield a file's bytes: whole, as stores give them best."""
+        yield self.read(path)
+
+    def below(self, folder: str) -> list[str]:
+        """Return the paths of all files in a folder and its folders; none when it is not there."""
+        return self._find(folder)
+
+    def folders(self, folder: str) -> list[str]:
+        """Return the names of the folders in one folder; none when it is not there."""
+        with telling(f"{self.root}/{folder}"):
+            try:
+                found = self._fs.ls(self._at(folder), detail=True)
+            except FileNotFoundError:
+                return []
+        return [self._relative(one["name"]).rpartition("/")[2] for one in found if one["type"] == "directory"]
 
     def facts(self, paths: Iterable[str]) -> dict[str, Facts]:
         """Return the facts of those files that are there, from the listing where it had them."""
@@ -81,6 +98,10 @@ class RemoteFiles:
             else:
                 self._fs.pipe_file(self._at(path), data)
             self._listed.pop(path, None)
+
+    def write(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Write a file from pieces: in one go, so that it is seen whole or not at all."""
+        self.replace(path, b"".join(chunks))
 
     def move(self, source: str, target: str) -> None:
         """Move a file, if that is not done yet: by a rename, or by a copy that is checked before the source goes."""
@@ -120,10 +141,10 @@ class RemoteFiles:
     def sync(self) -> None:
         """Nothing to wait for: a store's answer means that it is safe."""
 
-    def _find(self, folder: str) -> list[str]:
+    def _find(self, folder: str, depth: int | None = None) -> list[str]:
         with telling(self.root):
             try:
-                found = self._fs.find(self._at(folder), detail=True)
+                found = self._fs.find(self._at(folder), detail=True, maxdepth=depth)
             except FileNotFoundError:  # of a bucket that is not there
                 found = {}
         self._listed.update({self._relative(path): _facts(info) for path, info in found.items()})

@@ -54,6 +54,9 @@ class Restore:
 Step = Move | Replace | Prune | Restore
 
 
+Operation = Literal["rewind", "restore", "fork", "promote", "undo"]
+
+
 @dataclass(frozen=True)
 class Left:
     """The newest batch in each log once a rewind is done, -1 for none: more means that the query has run since."""
@@ -64,13 +67,14 @@ class Left:
 
 @dataclass(frozen=True)
 class Journal:
-    """A rewind, or the undoing of one: written down before the first step, kept as history after the last.
+    """A change of a checkpoint, or the undoing of one: written down before its first step, history after the last.
 
     Attributes:
         id: Its name; what is moved aside lies in a folder of that name.
         operation: What it is.
-        of: The rewind that is undone.
-        request: What was asked for, in the words of the command line.
+        of: The change that is undone.
+        request: What was asked for, in the words of the command line: for a rewind its options, for what comes from
+            elsewhere the place that it comes from.
         reason: Why, in the user's words.
         started: When.
         batch: The batch that is to run next.
@@ -84,7 +88,7 @@ class Journal:
     """
 
     id: str
-    operation: Literal["rewind", "undo"]
+    operation: Operation
     of: str | None
     request: str
     reason: str | None
@@ -103,6 +107,35 @@ class Journal:
         """Its moves of files of the checkpoint and of a file sink."""
         return [step for step in self.steps if isinstance(step, Move)]
 
+    def command(self, path: str) -> str:
+        """Return the command that was cut off, by which it is finished."""
+        match self.operation:
+            case "rewind":
+                return f"respool checkpoint rewind {path} {self.request}"
+            case "undo":
+                return f"respool checkpoint undo {path}"
+            case "promote":
+                return f"respool promote {self.request} {path}"
+            case "restore" | "fork":
+                return f"respool savepoint {self.operation} {self.request} {path}"
+            case _:
+                assert_never(self.operation)
+
+    def way_out(self, path: str) -> str:
+        """Return what to do about it when it was cut off."""
+        way_back = {
+            "undo": "",
+            "fork": ", or delete the folder: nothing but the fork is in it",
+        }.get(self.operation, f", or take it back with: respool checkpoint undo {path}")
+        return f"Finish it with: {self.command(path)}{way_back}"
+
+    def cut_off(self, path: str) -> str:
+        """Return what to tell of it when it was cut off."""
+        return (
+            f"A {self.operation} of the checkpoint {path} was cut off; the query cannot start until that is settled. "
+            f"{self.way_out(path)}."
+        )
+
     @property
     def fence(self) -> str:
         """The file that keeps Spark from starting while the steps run.
@@ -114,17 +147,17 @@ class Journal:
 
 def backwards(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """Return the steps that take these back, in their order."""
-    return tuple(back for step in reversed(steps) if (back := _back(step)) is not None)
+    return tuple(_back(step) for step in reversed(steps))
 
 
-def _back(step: Step) -> Step | None:
+def _back(step: Step) -> Step:
     match step:
         case Move():
             return replace(step, source=step.target, target=step.source)
         case Replace():
             return Replace(step.path, step.new, step.old)
         case Prune():
-            return None  # folders come back with their files
+            return step  # folders come back with their files
         case Restore():
             return replace(step, back=not step.back)
         case _:

@@ -62,7 +62,7 @@ def show(
     out(text.line("Rewind", text.rewind_line(found)))
     cut_off = history.pending(files)
     if cut_off is not None:
-        out(text.line("Unfinished", _cut_off(cut_off, path)))
+        out(text.line("Unfinished", cut_off.cut_off(path)))
     for picture in text.timeline(found):
         out(f"  {picture}")
     out("")
@@ -171,7 +171,7 @@ def rewind(
     cut_off = history.pending(files)
     if cut_off is not None:
         if cut_off.operation != "rewind" or cut_off.request != words:
-            raise CheckpointError(_cut_off(cut_off, path))
+            raise CheckpointError(cut_off.cut_off(path))
         _finish(cut_off, where, path, dry_run, json)
         return
     checkpoint = Checkpoint(files)
@@ -198,7 +198,7 @@ def rewind(
 def undo(
     path: Where, reason: Reason = None, dry_run: DryRun = False, yes: Yes = False, home: Home = None, json: Json = False
 ) -> None:
-    """Take the last rewind back, as long as the query has not run since."""
+    """Take the last rewind, restore or promotion back, as long as the query has not run since."""
     from respool.checkpoint import history
     from respool.checkpoint.files import open_writer
     from respool.checkpoint.read import Checkpoint
@@ -212,7 +212,7 @@ def undo(
     journal = plan_undo(Checkpoint(files), datetime.now(timezone.utc), reason)
     if not json:
         moved = f"{len(journal.moves):,} files, {size(sum(one.size for one in journal.moves))}"
-        out(f"Undo of the rewind {journal.of}: {moved} come back; batch {journal.batch:,} is the next to run then.")
+        out(f"Undo of {journal.of}: {moved} come back; batch {journal.batch:,} is the next to run then.")
     if not dry_run:
         if not yes:
             typer.confirm("Undo?", abort=True)
@@ -221,7 +221,7 @@ def undo(
     if json:
         out_json({**text.journal_json(journal), "done": not dry_run})
     elif not dry_run:
-        out(f"Batch {journal.batch:,} is the next to run, as before the rewind.")
+        out(f"Batch {journal.batch:,} is the next to run, as before.")
 
 
 @app.command(name="history")
@@ -239,19 +239,19 @@ def history_(path: Where, home: Home = None, json: Json = False) -> None:
     columns = ("time", "what", "batch", "asked", "reason", "moved", "state", "id")
     table([text.history_row(one) for one in past], columns, "respool has changed nothing here.")
     if cut_off is not None:
-        out(_cut_off(cut_off, path))
+        out(cut_off.cut_off(path))
 
 
 @app.command()
 def purge(
     path: Where,
-    older_than: Annotated[str, typer.Option(metavar="AGE", help="How old a rewind must be, as 7d or 12h.")] = "7d",
+    older_than: Annotated[str, typer.Option(metavar="AGE", help="How old a change must be, as 7d or 12h.")] = "7d",
     dry_run: DryRun = False,
     yes: Yes = False,
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Delete for good what old rewinds moved aside; they cannot be taken back from then on."""
+    """Delete for good what old changes moved aside; they cannot be taken back from then on."""
     from respool.checkpoint import apply, history
     from respool.checkpoint.files import open_writer
     from respool.cli import checkpoint_text as text
@@ -264,7 +264,7 @@ def purge(
     now = datetime.now(timezone.utc)
     age: timedelta = parse_duration(older_than)
     past = history.past(files)
-    old = [one for one in past if one.operation == "rewind" and not (one.purged or one.undone)]
+    old = [one for one in past if history.undoable(one) and not one.purged]
     old = [one for one in old if now - one.started >= age]
     if not json:
         table([text.history_row(one) for one in old], ("time", "what", "batch", "moved", "id"), "Nothing is that old.")
@@ -295,16 +295,6 @@ def _batches_text(kept: int, oldest: int, newest: int, next_batch: int) -> str:
 
 def _reasons(found: "RewindPlan") -> str:
     return "the reason above" if len(found.refusals) == 1 else "the reasons above"
-
-
-def _cut_off(journal: "Journal", path: str) -> str:
-    if journal.operation == "undo":
-        return f"An undo was cut off. Finish it with: respool checkpoint undo {path}"
-    return (
-        f"A rewind to batch {journal.batch:,} was cut off; the query cannot start until it is finished or taken back. "
-        f"Finish it with: respool checkpoint rewind {path} {journal.request}, "
-        f"or take it back with: respool checkpoint undo {path}"
-    )
 
 
 def _finish(journal: "Journal", where: str, path: str, dry_run: bool, json: bool) -> None:

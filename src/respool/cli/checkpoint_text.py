@@ -192,7 +192,7 @@ def history_row(journal: Journal) -> dict[str, Any]:
     state = "undone" if journal.undone else "purged" if journal.purged else ""
     return {
         "time": facts["time"],
-        "what": "rewind" if journal.operation == "rewind" else f"undo of {journal.of}",
+        "what": f"undo of {journal.of}" if journal.operation == "undo" else journal.operation,
         "batch": f"{journal.newest.offsets:,} → {journal.batch:,}",
         "asked": journal.request or None,
         "reason": journal.reason,

@@ -15,7 +15,7 @@ _COPY = "Move it away, and put the folder back from a copy."
 
 
 def unfinished(checkpoint: Checkpoint) -> Iterator[Finding]:
-    """Find a rewind or an undo that was cut off, and what respool cannot read of its own."""
+    """Find a change that was cut off, and what respool cannot read of its own."""
     root = shlex.quote(checkpoint.root)
     if "" in checkpoint.listing.unreadable:
         return  # that is told for itself
@@ -26,13 +26,10 @@ def unfinished(checkpoint: Checkpoint) -> Iterator[Finding]:
         yield unreadable(history.PENDING, _DENIED) if is_denied(error) else Finding(_sentence(error), help_first)
         return
     if cut_off is not None:
-        undo = f"respool checkpoint undo {root}"
         what = (
             f"The {cut_off.operation} {cut_off.id} was cut off: the query cannot start. {history.PENDING} tells of it."
         )
-        again = f"respool checkpoint rewind {root} {cut_off.request}"
-        way = f"Finish it with: {again}, or take it back with: {undo}"
-        yield Finding(what, f"Finish it with: {undo}" if cut_off.operation == "undo" else way)
+        yield Finding(what, cut_off.way_out(root))
     try:
         history.past(checkpoint.files)
     except (CheckpointError, OSError) as error:

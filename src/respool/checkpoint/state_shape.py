@@ -1,0 +1,185 @@
+"""What state a checkpoint holds: its stateful operators, and what can be read of each. No Spark here."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from respool.checkpoint import layout, loading, logs, target
+from respool.checkpoint.model import OperatorMetadata, Span, spans
+from respool.checkpoint.read import Checkpoint
+from respool.errors import CheckpointError
+
+SIDES = ("left", "right")
+_TRANSFORM = "transformWithState"
+_KINDS = {
+    "stateStoreSave": "aggregation",
+    "sessionWindowStateStoreSaveExec": "session windows",
+    "symmetricHashJoin": "join",
+    "dedupe": "deduplication",
+    "dedupeWithinWatermark": "deduplication",
+    "globalLimit": "limit",
+    "transformWithStateExec": _TRANSFORM,
+    "transformWithStateInPandasExec": _TRANSFORM,
+    "transformWithStateInPySparkExec": _TRANSFORM,
+}
+_JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
+_JOIN_STORES = ("keyToNumValues", "keyWithIndexToValue")
+_JOIN_STORES_4 = ("keyWithTsToValues", "tsWithKey")
+_SORTS = {"ValueState": "value", "ListState": "list", "MapState": "map"}
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A state variable of transformWithState.
+
+    Attributes:
+        name: Its name.
+        sort: `value`, `list` or `map`.
+    """
+
+    name: str
+    sort: str
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A stateful operator.
+
+    Attributes:
+        number: Its number in the query.
+        kind: What it does: aggregation, join, deduplication, transformWithState, …; Spark's name for other ones.
+        stores: The names of its stores on disk.
+        views: What can be read of it by a store's name: of a join its two sides, and the stores behind them.
+        variables: The variables of transformWithState.
+        has_timers: Whether timers can be registered.
+    """
+
+    number: int
+    kind: str
+    stores: tuple[str, ...]
+    views: tuple[str, ...]
+    variables: tuple[Variable, ...] = ()
+    has_timers: bool = False
+
+    @property
+    def is_join(self) -> bool:
+        """Whether it is a stream-stream join."""
+        return self.kind == "join"
+
+    @property
+    def is_transform(self) -> bool:
+        """Whether it is transformWithState."""
+        return self.kind == _TRANSFORM
+
+    @property
+    def place(self) -> str:
+        """Its name for people."""
+        return f"operator {self.number} ({self.kind})"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Something of an operator's state that can be read by itself.
+
+    Attributes:
+        operator: The operator.
+        option: The option that names it; empty when the operator has nothing else.
+        holds: What it is.
+    """
+
+    operator: Operator
+    option: str
+    holds: str
+
+
+def operators(checkpoint: Checkpoint, batch: int) -> tuple[Operator, ...]:
+    """Return the stateful operators of a query, as they were when a batch ran."""
+    numbers = sorted({one.operator for one in checkpoint.stores} | target.operators_named(checkpoint))
+    return tuple(_operator(checkpoint, number, batch) for number in numbers)
+
+
+def choices(found: Iterable[Operator]) -> tuple[Choice, ...]:
+    """Return all that can be read of operators, what people ask for first."""
+    return tuple(choice for one in found for choice in _choices(one))
+
+
+def readable(checkpoint: Checkpoint, operator: int | None = None) -> list[Span]:
+    """Return the batches after which the state can be read, of one operator or of all, by the names of the files."""
+    stores = [one for one in checkpoint.stores if operator is None or one.operator == operator]
+    known = [(one.partition, loading.loadable(checkpoint, one)) for one in stores]
+    kept = [one for one in checkpoint.commits if checkpoint.has("offsets", one)]
+    checkpoint.read_ahead([f"offsets/{one}" for one in kept])
+
+    def loads(batch: int) -> bool:
+        try:
+            count = checkpoint.partitions(batch)
+        except CheckpointError:
+            return False
+        return all(
+            any(span.first <= batch + 1 <= span.last for span in versions)
+            for partition, versions in known
+            if count is None or partition < count
+        )
+
+    return spans([one for one in kept if loads(one)])
+
+
+def spans_text(found: Iterable[Span]) -> str:
+    """Return batches for people."""
+    return ", ".join(f"{one.first}" if one.first == one.last else f"{one.first} to {one.last}" for one in found)
+
+
+def rows_store(operator: Operator, side: str) -> str:
+    """Return the store of a join that holds the rows of a side."""
+    own = [one for one in operator.views if one.startswith(f"{side}-key") and "ToValue" in one]
+    return own[0]
+
+
+def _operator(checkpoint: Checkpoint, number: int, batch: int) -> Operator:
+    found = _metadata(checkpoint, number, batch)
+    if found is None:
+        stores = checkpoint.store_names(number)
+        kind = "join" if any(one.startswith("left-") for one in stores) else "unknown"
+        found = OperatorMetadata(kind, stores, {})
+    kind = _KINDS.get(found.name, found.name)
+    if kind == "join":
+        return Operator(number, kind, found.stores, (*SIDES, *_join_stores(checkpoint, batch)))
+    if kind != _TRANSFORM:
+        return Operator(number, kind, found.stores, found.stores)
+    declared = [(str(one.get("stateName")), one.get("stateVariableType")) for one in _declared(found)]
+    variables = tuple(Variable(name, _SORTS[sort]) for name, sort in sorted(declared) if sort in _SORTS)
+    timers = any(sort == "TimerState" for _, sort in declared)
+    return Operator(number, kind, found.stores, found.stores, variables, timers)
+
+
+def _declared(found: OperatorMetadata) -> list[dict[str, str]]:
+    variables = found.properties.get("stateVariables", [])
+    return [one for one in variables if isinstance(one, dict)] if isinstance(variables, list) else []
+
+
+def _metadata(checkpoint: Checkpoint, number: int, batch: int) -> OperatorMetadata | None:
+    base = f"state/{number}/_metadata"
+    runs = [one for one in layout.batches(checkpoint.folders.get(f"{base}/v2", ())) if one <= batch]
+    if runs:
+        path = f"{base}/v2/{runs[-1]}"
+    elif "metadata" in checkpoint.folders.get(base, ()):
+        path = f"{base}/metadata"
+    else:
+        return None
+    return logs.operator_metadata(path, logs.decode(path, checkpoint.files.read(path)))
+
+
+def _join_stores(checkpoint: Checkpoint, batch: int) -> tuple[str, ...]:
+    version = checkpoint.planned(batch).conf.get(_JOIN_FORMAT, "2")
+    kinds = _JOIN_STORES_4 if version == "4" else _JOIN_STORES
+    return tuple(f"{side}-{kind}" for side in SIDES for kind in kinds)
+
+
+def _choices(one: Operator) -> list[Choice]:
+    if one.is_join:
+        sides = [Choice(one, f"--store {side}", f"the rows of the {side} side") for side in SIDES]
+        stores = [name for name in one.views if name not in SIDES]
+        return [*sides, *(Choice(one, f"--store {name}", "a store, as it is") for name in stores)]
+    if one.is_transform:
+        found = [Choice(one, f"--var {name.name}", f"a {name.sort} for each key") for name in one.variables]
+        return [*found, Choice(one, "--timers", "the registered timers")] if one.has_timers else found
+    return [Choice(one, "", "a row for each key")]
