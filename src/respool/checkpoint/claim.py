@@ -5,8 +5,10 @@ does with a batch that comes again. For `lease.py` it is what says that respool 
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from respool import __version__
@@ -34,6 +36,8 @@ class Run:
         on_replay: What its sink does with a batch that comes again.
         timezone: The zone in which results are rendered.
         results: How they relate to event time.
+        spark: The version of Spark.
+        fingerprint: Its code and settings, as `respool.fingerprint` tells them; None when nothing is known.
     """
 
     pipeline: str
@@ -42,6 +46,13 @@ class Run:
     on_replay: str
     timezone: str = ""
     results: str = ""
+    spark: str = ""
+    fingerprint: Mapping[str, Any] | None = None
+
+    @staticmethod
+    def from_json(facts: Mapping[str, Any]) -> "Run":
+        """Return what was kept of a pipeline; a respool of another time may have kept less, or more."""
+        return Run(**{one.name: facts.get(one.name, one.default) for one in fields(Run)})
 
     @staticmethod
     def of(pipeline: "Pipeline") -> "Run":
@@ -54,6 +65,7 @@ class Run:
             on_replay=pipeline.sink.on_replay(),
             timezone=pipeline.timezone,
             results=results.describe() if results is not None else "",
+            spark=metadata.version("pyspark"),
         )
 
 
@@ -111,10 +123,10 @@ def last_run(files: Reader) -> Run | None:
     """Return the pipeline that ran last on a checkpoint; None for a query that respool did not start."""
     try:
         found: Any = json.loads(files.read(_RUN))
-        return Run(*(str(found.get(one.name, "")) for one in fields(Run)))
+        return Run.from_json({"pipeline": "", "topic": "", "sink": "", "on_replay": "", **found})
     except FileNotFoundError:
         return None
-    except (ValueError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise CheckpointError(
             f"{files.root}/{_RUN} cannot be read: {error}. Move it away, and run this again."
         ) from error
