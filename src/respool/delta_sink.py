@@ -9,7 +9,7 @@ from uuid import uuid4
 from respool.archive.table import identifier
 from respool.errors import PipelineError
 from respool.kafka import Kafka
-from respool.sinks import Write
+from respool.sinks import Output, Write
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -45,6 +45,10 @@ class DeltaSink:
     def on_replay(self) -> str:
         """Return what becomes of a batch that comes again, for the plan of a rewind."""
         return f"Results take the place of those in {self.table} under the same keys."
+
+    def output(self, home: Path) -> Output:
+        """Return where the results can be read again."""
+        return Output(f"delta:{self.locate(home)}", self.key)
 
     def prepare(self, kafka: Kafka, source_topic: str) -> None:
         """Nothing to make: the first write creates the table."""

@@ -209,7 +209,7 @@ class Runner:
         return self._options.checkpoint_of(one, self._settings)
 
     def _hold(self, one: Pipeline) -> bool:
-        held = claim(self._checkpoint(one), one)
+        held = claim(self._checkpoint(one), one, self._settings.home)
         if held is not None:
             self._claims.callback(held.close)
             if held.warning:

@@ -38,8 +38,21 @@ class Write:
         return {"respool-source": "live", "respool-pipeline": self.pipeline, "respool-batch": str(self.batch)}
 
 
+@dataclass(frozen=True)
+class Output:
+    """Where results can be read again.
+
+    Attributes:
+        address: `kafka:TOPIC` or `delta:TABLE`, the table with its whole path or URL.
+        key: The columns that identify a result; none when it has no key.
+    """
+
+    address: str
+    key: tuple[str, ...] = ()
+
+
 class Sink(Protocol):
-    """A place for results."""
+    """A place for results. One whose results can be read again is a `ReadableSink`, too."""
 
     def describe(self) -> str:
         """Return a few words for `respool pipelines`."""
@@ -55,6 +68,15 @@ class Sink(Protocol):
 
     def write(self, frame: "DataFrame", write: Write) -> None:
         """Write all rows of `frame`, once; every partition is computed, as stateful queries need."""
+        ...
+
+
+@runtime_checkable
+class ReadableSink(Protocol):
+    """A place whose results can be read again."""
+
+    def output(self, home: Path) -> Output:
+        """Return where; `home` is the folder under which sinks put files of their own."""
         ...
 
 
@@ -114,6 +136,10 @@ class KafkaSink:
             f"Results are sent to {self.topic} again, under the same keys; the header respool-batch tells their batch."
         )
 
+    def output(self, home: Path) -> Output:
+        """Return where the results can be read again."""
+        return Output(f"kafka:{self.topic}", self.key)
+
     def prepare(self, kafka: Kafka, source_topic: str) -> None:
         """Create the topic when it is missing."""
         topics.ensure(kafka, self.topic)
@@ -144,16 +170,10 @@ class KafkaSink:
             )
         reader = spark.read.format("kafka").options(**write.kafka.for_spark()).option("subscribe", self.topic)
         records = reader.option("includeHeaders", True).load()
-        header = F.filter("headers", lambda one: one.key == "respool-batch")
         found = records.select(
-            *("key", "value", "partition", "offset"),
-            F.get(header, F.lit(0)).value.cast("string").try_cast("int").alias("batch"),
-            F.col("timestamp").alias("at"),
+            *("key", "value", "partition", "offset", batch_header().alias("batch"), F.col("timestamp").alias("at")),
         )
-        kept = F.struct("value", "batch", "at")
-        # Within a partition the order counts; should a key be in several, as these grew in number, the time does.
-        newest = found.groupBy("key", "partition").agg(F.max_by(kept, "offset").alias("kept"))
-        newest = newest.groupBy("key").agg(F.max_by("kept", "kept.at").alias("kept")).select("key", "kept.*")
+        newest = newest_records(found, "key", ("value", "batch"))
         fields = [field for field in rows if field.name != self.withdrawn]
         row = F.from_json(F.col("value").cast("string"), type(rows)(fields))
         return newest.where("value IS NOT NULL").select("key", "value", row.alias("row"), "batch", "at")
@@ -191,6 +211,10 @@ class RejectedSink:
         return (
             f"Rejected records are sent to {self.topic} again, with their topic, partition and offset in the headers."
         )
+
+    def output(self, home: Path) -> Output:
+        """Return where the rejected records can be read again."""
+        return Output(f"kafka:{self.topic}")
 
     def prepare(self, kafka: Kafka, source_topic: str) -> None:
         """Create the topic when it is missing."""
@@ -268,6 +292,30 @@ class FunctionSink:
         """Call the function."""
         assert write.batch is not None
         self.function(frame, write.batch)
+
+
+def batch_header() -> "Column":
+    """Return the live batch that a record came from, by its `headers`; null when they do not tell."""
+    from pyspark.sql import functions as F
+
+    header = F.filter("headers", lambda one: one.key == "respool-batch")
+    return F.get(header, F.lit(0)).value.cast("string").try_cast("int")
+
+
+def newest_records(records: "DataFrame", by: str, kept: tuple[str, ...]) -> "DataFrame":
+    """Return the newest of the records that are alike in one column: that column, those of `kept`, and `at`.
+
+    Args:
+        records: They have a `partition`, an `offset` and a time, `at`.
+        by: The column, most often the key.
+        kept: Further columns.
+    """
+    from pyspark.sql import functions as F
+
+    row = F.struct(*kept, "at")
+    # Within a partition the order counts; should a key be in several, as these grew in number, the time does.
+    newest = records.groupBy(by, "partition").agg(F.max_by(row, "offset").alias("kept"))
+    return newest.groupBy(by).agg(F.max_by("kept", "kept.at").alias("kept")).select(by, "kept.*")
 
 
 def _header_array(headers: "dict[str, Column]") -> "Column":

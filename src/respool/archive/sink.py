@@ -6,13 +6,14 @@ table: a record beyond it is new. Any other is looked up in the table.
 """
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from respool.archive.known import Archived, catch_up, learn
 from respool.archive.table import KEY, PARTITION_COLUMNS, Reading, create, locate, read
 from respool.decode import JsonDecoder
 from respool.kafka import Kafka
-from respool.sinks import Write
+from respool.sinks import Output, Write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,6 +55,10 @@ class ArchiveSink:
     def on_replay(self) -> str:
         """Return what becomes of a batch that comes again, for the plan of a rewind."""
         return "Records that the archive has already are left out."
+
+    def output(self, home: Path) -> Output:
+        """Return where the records can be read again."""
+        return Output(f"delta:{locate(self.table, home)}", KEY)
 
     def prepare(self, kafka: Kafka, source_topic: str) -> None:
         """Nothing to make: the first write creates the table."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from respool import __version__
@@ -18,6 +19,7 @@ from respool.checkpoint.lease import Lease
 from respool.checkpoint.local_files import LocalFiles
 from respool.checkpoint.sources import kafka_parts
 from respool.errors import CheckpointError
+from respool.sinks import Output, ReadableSink
 
 if TYPE_CHECKING:
     from respool.pipeline import Pipeline
@@ -38,6 +40,8 @@ class Run:
         results: How they relate to event time.
         spark: The version of Spark.
         fingerprint: Its code and settings, as `respool.fingerprint` tells them; None when nothing is known.
+        output: Where its results can be read again, `kafka:TOPIC` or `delta:TABLE`; empty when they cannot.
+        output_key: The columns that identify a result there.
     """
 
     pipeline: str
@@ -48,16 +52,20 @@ class Run:
     results: str = ""
     spark: str = ""
     fingerprint: Mapping[str, Any] | None = None
+    output: str = ""
+    output_key: tuple[str, ...] = ()
 
     @staticmethod
     def from_json(facts: Mapping[str, Any]) -> "Run":
         """Return what was kept of a pipeline; a respool of another time may have kept less, or more."""
-        return Run(**{one.name: facts.get(one.name, one.default) for one in fields(Run)})
+        found = {one.name: facts.get(one.name, one.default) for one in fields(Run)}
+        return Run(**{**found, "output_key": tuple(found["output_key"])})
 
     @staticmethod
-    def of(pipeline: "Pipeline") -> "Run":
-        """Return what is kept of a pipeline."""
-        results = pipeline.results
+    def of(pipeline: "Pipeline", home: Path | None = None) -> "Run":
+        """Return what is kept of a pipeline; `home` is where sinks put files of their own."""
+        results, sink = pipeline.results, pipeline.sink
+        output = sink.output(home) if home is not None and isinstance(sink, ReadableSink) else Output("")
         return Run(
             pipeline=pipeline.name,
             topic=pipeline.topic,
@@ -65,12 +73,16 @@ class Run:
             on_replay=pipeline.sink.on_replay(),
             timezone=pipeline.timezone,
             results=results.describe() if results is not None else "",
+            output=output.address,
+            output_key=output.key,
             spark=metadata.version("pyspark"),
         )
 
 
-def claim(checkpoint: str, pipeline: "Pipeline") -> Lease | None:
+def claim(checkpoint: str, pipeline: "Pipeline", home: Path | None = None) -> Lease | None:
     """Hold a checkpoint for a pipeline; None when another process holds it now.
+
+    With the `home` of its sinks, where its results can be read is noted, too.
 
     Raises CheckpointError when the checkpoint belongs to another pipeline, or when a rewind of it was cut off.
     """
@@ -79,7 +91,7 @@ def claim(checkpoint: str, pipeline: "Pipeline") -> Lease | None:
     if held is None or held.warning is not None:
         return held
     try:
-        _record(_files(checkpoint), pipeline)
+        _record(_files(checkpoint), pipeline, home)
     except BaseException:
         held.close()
         raise
@@ -150,10 +162,10 @@ def _files(checkpoint: str) -> Writer:
     return open_writer(checkpoint) if folder is None else LocalFiles(folder)
 
 
-def _record(files: Writer, pipeline: "Pipeline") -> None:
+def _record(files: Writer, pipeline: "Pipeline", home: Path | None) -> None:
     facts = {
         "respool": __version__,
-        **asdict(Run.of(pipeline)),
+        **asdict(Run.of(pipeline, home)),
         "output_mode": pipeline.output_mode,
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
