@@ -97,6 +97,26 @@ def operators(checkpoint: Checkpoint, batch: int) -> tuple[Operator, ...]:
     return tuple(_operator(checkpoint, number, batch) for number in numbers)
 
 
+def kind_of(name: str) -> str:
+    """Return what an operator does, by Spark's name for it."""
+    return _KINDS.get(name, name)
+
+
+def metadata_path(checkpoint: Checkpoint, number: int, batch: int) -> str | None:
+    """Return the file with the metadata of an operator as it was when a batch ran; None when there is none."""
+    base = f"state/{number}/_metadata"
+    runs = [one for one in layout.batches(checkpoint.folders.get(f"{base}/v2", ())) if one <= batch]
+    if runs:
+        return f"{base}/v2/{runs[-1]}"
+    return f"{base}/metadata" if "metadata" in checkpoint.folders.get(base, ()) else None
+
+
+def metadata_of(checkpoint: Checkpoint, number: int, batch: int) -> OperatorMetadata | None:
+    """Return the metadata of an operator as it was when a batch ran; None when there is none."""
+    path = metadata_path(checkpoint, number, batch)
+    return None if path is None else logs.operator_metadata(path, logs.decode(path, checkpoint.files.read(path)))
+
+
 def choices(found: Iterable[Operator]) -> tuple[Choice, ...]:
     """Return all that can be read of operators, what people ask for first."""
     return tuple(choice for one in found for choice in _choices(one))
@@ -135,12 +155,12 @@ def rows_store(operator: Operator, side: str) -> str:
 
 
 def _operator(checkpoint: Checkpoint, number: int, batch: int) -> Operator:
-    found = _metadata(checkpoint, number, batch)
+    found = metadata_of(checkpoint, number, batch)
     if found is None:
         stores = checkpoint.store_names(number)
         kind = "join" if any(one.startswith("left-") for one in stores) else "unknown"
         found = OperatorMetadata(kind, stores, {})
-    kind = _KINDS.get(found.name, found.name)
+    kind = kind_of(found.name)
     if kind == "join":
         return Operator(number, kind, found.stores, (*SIDES, *_join_stores(checkpoint, batch)))
     if kind != _TRANSFORM:
@@ -154,18 +174,6 @@ def _operator(checkpoint: Checkpoint, number: int, batch: int) -> Operator:
 def _declared(found: OperatorMetadata) -> list[dict[str, str]]:
     variables = found.properties.get("stateVariables", [])
     return [one for one in variables if isinstance(one, dict)] if isinstance(variables, list) else []
-
-
-def _metadata(checkpoint: Checkpoint, number: int, batch: int) -> OperatorMetadata | None:
-    base = f"state/{number}/_metadata"
-    runs = [one for one in layout.batches(checkpoint.folders.get(f"{base}/v2", ())) if one <= batch]
-    if runs:
-        path = f"{base}/v2/{runs[-1]}"
-    elif "metadata" in checkpoint.folders.get(base, ()):
-        path = f"{base}/metadata"
-    else:
-        return None
-    return logs.operator_metadata(path, logs.decode(path, checkpoint.files.read(path)))
 
 
 def _join_stores(checkpoint: Checkpoint, batch: int) -> tuple[str, ...]:

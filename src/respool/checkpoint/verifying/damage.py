@@ -11,19 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from respool.checkpoint import layout, loading
+from respool.checkpoint import layout, loading, schema_file
 from respool.checkpoint.verifying import state_stream
 from respool.errors import CheckpointError
 
 _HADOOP = b"crc\0"
-_UTF = struct.Struct(">H")
 _INT = struct.Struct(">i")
-# What a schema file holds: a text is JSON in one piece, texts in several; of version 3 that many times over.
-_SCHEMA = {
-    "v1": ("text", "text"),
-    "v2": ("texts", "texts"),
-    "v3": ("name", "id and texts", "id and texts", "texts", "texts"),
-}
 
 
 @dataclass(frozen=True)
@@ -110,44 +103,8 @@ def spark_checksum(data: bytes, visible: bytes) -> str | None:
 
 def schema(data: bytes) -> str | None:
     """Return what is wrong with a schema file of a state store; None if nothing was found."""
-    import json
-
     try:
-        version, at = _text(data, 0)
-        if version not in _SCHEMA:
-            return f"it begins with {version[:20]!r}, expected {', '.join(_SCHEMA)}"
-        count, at = _number(data, at) if version == "v3" else (1, at)
-        for part in _SCHEMA[version] * count:
-            text, at = _part(data, at, part)
-            if part != "name":
-                json.loads(text)
-    except (struct.error, ValueError):
-        return "it ends too soon, or is no schema"
+        schema_file.families(data)
+    except ValueError as error:
+        return str(error)
     return None
-
-
-def _part(data: bytes, at: int, part: str) -> tuple[str, int]:
-    if part in ("name", "text"):
-        return _text(data, at)
-    at += _UTF.size if part == "id and texts" else 0
-    chunks, at = _number(data, at)
-    texts = []
-    for _ in range(chunks):
-        text, at = _text(data, at)
-        texts.append(text)
-    return "".join(texts), at
-
-
-def _number(data: bytes, at: int) -> tuple[int, int]:
-    (number,) = _INT.unpack_from(data, at)
-    if not 0 <= number <= len(data):
-        raise ValueError(number)
-    return number, at + _INT.size
-
-
-def _text(data: bytes, at: int) -> tuple[str, int]:
-    (size,) = _UTF.unpack_from(data, at)
-    end = at + _UTF.size + size
-    if end > len(data):
-        raise ValueError(end)
-    return data[at + _UTF.size : end].decode(errors="replace"), end
