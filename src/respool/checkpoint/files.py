@@ -119,6 +119,12 @@ def local_path(location: str) -> Path | None:
     return None if "://" in location else Path(location)
 
 
+def absolute(location: str) -> str:
+    """Return a folder or URL as it is known from any folder."""
+    path = local_path(location)
+    return location.rstrip("/") if path is None else str(path.expanduser().absolute())
+
+
 def open_reader(location: str) -> Reader:
     """Return a reader of a folder that is there; raise CheckpointError when it is not."""
     return open_writer(location)

@@ -25,7 +25,7 @@ def moves(
     paths += [f"commits/{one}" for one in reversed(checkpoint.commits) if one >= batch]
     paths += [f"offsets/{one}" for one in reversed(checkpoint.offsets) if one >= batch + (1 if same_range else 0)]
     paths += [path for trim in trims.values() for path in trim.moves]
-    whole = _with_companions(checkpoint, paths)
+    whole = with_companions(checkpoint, paths)
     facts = checkpoint.files.facts(whole)
     aside = f"{history.ASIDE}/{name}/"
     return [Move(path, aside + path, facts[path].size) for path in whole if path in facts]
@@ -45,7 +45,7 @@ def _state_paths(checkpoint: Checkpoint, batch: int, damaged: Mapping[str, str])
     return [*strange, *sorted(damaged), *(path for *_, path in sorted(later))]
 
 
-def _with_companions(checkpoint: Checkpoint, paths: Sequence[str]) -> list[str]:
+def with_companions(checkpoint: Checkpoint, paths: Sequence[str]) -> list[str]:
     """Return the paths, each with its checksum files, which are of no use without it."""
     names: dict[str, set[str]] = {}
     found: dict[str, None] = {}

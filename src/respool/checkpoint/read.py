@@ -17,9 +17,15 @@ T = TypeVar("T")
 class Checkpoint:
     """What is in a checkpoint: its files listed once, its logs read when they are asked for, and kept."""
 
-    def __init__(self, files: Reader) -> None:
-        """List the checkpoint; nothing is read yet."""
+    def __init__(self, files: Reader, is_copy: bool = False) -> None:
+        """List the checkpoint; nothing is read yet.
+
+        Args:
+            files: Its folder.
+            is_copy: Whether it is only kept there: the addresses in it are of where it was.
+        """
         self.files = files
+        self.is_copy = is_copy
         self.listing: Listing = files.walk()
         self.folders = self.listing.folders
         self.offsets = layout.batches(self.folders.get("offsets", ()))

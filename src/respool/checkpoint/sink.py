@@ -7,7 +7,7 @@ rows are lost, and a stateful query writes no state for them. Other sinks write 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from respool.checkpoint.files import local_path
+from respool.checkpoint.files import absolute
 from respool.errors import CheckpointError, did_you_mean
 
 
@@ -111,7 +111,7 @@ def parse_sink(text: str) -> Sink:
     kind, _, place = text.strip().partition(":")
     makers: dict[str, Callable[[str], Sink]] = {
         "delta": _delta,
-        "files": lambda folder: FileSink(_absolute(folder)),
+        "files": lambda folder: FileSink(absolute(folder)),
         "kafka": lambda topic: OtherSink(f"Kafka topic {topic}", f"Results are sent to {topic} again, as new records."),
     }
     if (make := makers.get(kind.lower())) is not None:
@@ -180,10 +180,4 @@ def undo_restore(step: RestoreTable) -> None:
 
 def _delta(place: str) -> DeltaSink:
     table, _, app_id = place.partition("?txnAppId=")
-    return DeltaSink(_absolute(table), app_id or None)
-
-
-def _absolute(place: str) -> str:
-    """Return a place as it is known from any folder, since it is kept in the history of rewinds."""
-    path = local_path(place)
-    return place.rstrip("/") if path is None else str(path.expanduser().absolute())
+    return DeltaSink(absolute(table), app_id or None)

@@ -98,7 +98,7 @@ def _flaw_of_address(checkpoint: Checkpoint, path: str, address: str) -> Flaw | 
     inside = f"state/{after}"
     folder, _, name = inside.rpartition("/")
     there = name in checkpoint.folders.get(folder, ())
-    if _place(before) != _place(checkpoint.root):
+    if not checkpoint.is_copy and _place(before) != _place(checkpoint.root):
         return Flaw(path, f"names the schema {address}, which is not in this checkpoint", elsewhere=there)
     if not there:
         return Flaw(path, f"names the schema {inside}, which is missing")

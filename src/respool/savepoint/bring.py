@@ -1,0 +1,139 @@
+"""Bring a checkpoint's files from elsewhere into a folder: from a savepoint, or from a fork.
+
+They are copied into the folder first, out of Spark's sight, and checked. Then a journal moves what was there aside, and
+them in. So a full disk or a damaged file is found before anything changes.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from respool.checkpoint import apply, history, logs
+from respool.checkpoint.files import Reader, Writer, local_path
+from respool.checkpoint.read import Checkpoint
+from respool.checkpoint.steps import Journal, Move, Prune, Step
+from respool.savepoint.copying import Tell, copy, copy_known
+from respool.savepoint.manifest import SavedFile
+
+_RUN = re.compile(r"state/\d+/_metadata/v2/\d+")
+_SCHEMA = re.compile(r'"[^"]*/(state/\d+/_stateSchema/[^"]+)"')
+
+
+@dataclass(frozen=True)
+class Cargo:
+    """What is brought in.
+
+    Attributes:
+        source: Where the files are.
+        paths: Their paths, in the order in which they are to be moved in.
+        sizes: Their sizes in bytes.
+        known: What is known of their bytes; None for files that are as they are.
+        written: What is written in place of files of the source.
+    """
+
+    source: Reader
+    paths: tuple[str, ...]
+    sizes: Mapping[str, int]
+    known: Mapping[str, SavedFile] | None
+    written: Mapping[str, bytes]
+
+    @property
+    def size(self) -> int:
+        """How many bytes are brought in."""
+        return sum(self.sizes.values())
+
+
+def cargo(
+    source: Reader, files: Sequence[SavedFile] | None, paths: Sequence[str], target: str, query_id: str | None
+) -> Cargo:
+    """Return what to bring into a folder so that Spark can start there.
+
+    Args:
+        source: Where the files are.
+        files: What is known of their bytes, if anything is.
+        paths: Their paths.
+        target: The folder or URL that they are brought into: metadata in them that names files by address is adapted.
+        query_id: A new id for the query; None to keep its own.
+    """
+    written: dict[str, bytes] = {}
+    for path in paths:
+        if _RUN.fullmatch(path):
+            written[path] = moved_to(target, source.read(path).decode()).encode()
+    if query_id is not None:
+        written["metadata"] = logs.metadata(query_id).encode()
+    stale = {f"{folder}{slash}.{name}.crc" for folder, slash, name in (path.rpartition("/") for path in written)}
+    brought = tuple(path for path in paths if path not in stale)
+    facts = source.facts(brought) if files is None else {}
+    known = None if files is None else {one.path: one for one in files}
+    sizes = {
+        path: len(written[path]) if path in written else known[path].size if known else facts[path].size
+        for path in brought
+    }
+    return Cargo(source, brought, sizes, known, written)
+
+
+def moved_to(target: str, text: str) -> str:
+    """Return an operator's metadata of version 2 with its schemas' addresses in another checkpoint's folder."""
+
+    def adapted(found: re.Match[str]) -> str:
+        return f'"{_address(target, found[0][1:])}/{found[1]}"'
+
+    return _SCHEMA.sub(adapted, text)
+
+
+def _address(target: str, before: str) -> str:
+    """Return the address by which Spark knows a folder, of the same kind as the address that was there before."""
+    path = local_path(target)
+    if path is not None:
+        return f"file:{path.absolute()}"
+    scheme, _, rest = target.partition("://")
+    if scheme == "s3":  # fsspec's word; Spark's own is s3a
+        scheme = before.split("://")[0] if before.startswith("s3") else "s3a"
+    return f"{scheme}://{rest.rstrip('/')}"
+
+
+def stage(brought: Cargo, name: str, files: Writer, on_file: Tell = lambda done, total: None) -> None:
+    """Copy what is brought in into the folder, out of Spark's sight; on any error nothing of it stays."""
+    prefix = f"{history.STAGED}/{name}/"
+    plain = [path for path in brought.paths if path not in brought.written]
+    try:
+        if brought.known is None:
+            copy(plain, brought.source, files, prefix, on_file)
+        else:
+            copy_known([brought.known[path] for path in plain], brought.source, files, prefix, on_file)
+        for path, data in brought.written.items():
+            files.replace(prefix + path, data)
+        files.sync()
+    except BaseException:
+        apply.clear_staged(name, files)
+        raise
+
+
+def steps(checkpoint: Checkpoint | None, brought: Cargo, name: str, at_sink: Sequence[Step] = ()) -> list[Step]:
+    """Return the steps that move all files of a checkpoint aside, and what is staged in."""
+    aside: list[Step] = []
+    if checkpoint is not None:
+        paths = _in_order(checkpoint)
+        facts = checkpoint.files.facts(paths)
+        aside = [Move(path, f"{history.ASIDE}/{name}/{path}", facts[path].size) for path in paths if path in facts]
+    staged = f"{history.STAGED}/{name}/"
+    moved_in = [Move(staged + path, path, brought.sizes[path]) for path in brought.paths]
+    return [*aside, *at_sink, Prune("state"), Prune("sources"), *moved_in]
+
+
+def _in_order(checkpoint: Checkpoint) -> list[str]:
+    """Return all files of a checkpoint, in the order that does least harm: state, commits, offsets, then the rest."""
+    order = {"state": 0, "commits": 1, "offsets": 2}
+
+    def rank(path: str) -> tuple[int, int, str]:
+        name = path.rpartition("/")[2]
+        return (order.get(path.split("/")[0], 3), -int(name) if name.isdecimal() else 0, path)
+
+    inside = (f"{folder}/{name}" if folder else name for folder, names in checkpoint.folders.items() for name in names)
+    return sorted(inside, key=rank)
+
+
+def carry_out(journal: Journal, brought: Cargo, files: Writer, on_file: Tell = lambda done, total: None) -> None:
+    """Stage what is brought in, then carry the journal out; on an error before its first step nothing is changed."""
+    stage(brought, journal.id, files, on_file)
+    apply.apply(journal, files)

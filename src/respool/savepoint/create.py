@@ -1,0 +1,156 @@
+"""Make a savepoint of a checkpoint, while its query runs or not."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from uuid import uuid4
+
+from respool import __version__
+from respool.checkpoint import history, layout, target
+from respool.checkpoint.claim import last_run
+from respool.checkpoint.files import absolute, open_reader
+from respool.checkpoint.read import Checkpoint
+from respool.checkpoint.verifying.verify import verify
+from respool.errors import CheckpointError
+from respool.savepoint.copying import Tell, copy
+from respool.savepoint.manifest import Manifest, SavedFile, SinkPosition
+from respool.savepoint.needs import needed
+from respool.savepoint.store import Savepoint, Store, check_name, taken
+
+_ATTEMPTS = 5  # at a query that deletes files while they are copied
+
+Position = Callable[[Checkpoint, int], SinkPosition]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What savepoint a user wants.
+
+    Attributes:
+        location: The checkpoint's folder or URL.
+        name: The savepoint's name.
+        batch: The batch; None for the newest that is committed.
+        reason: Why, for the manifest.
+    """
+
+    location: str
+    name: str
+    batch: int | None = None
+    reason: str | None = None
+
+
+class _Moved(Exception):
+    """The query went on, and what was to be copied is gone."""
+
+
+def create(wanted: Wanted, store: Store, position: Position, on_file: Tell = lambda done, total: None) -> Savepoint:
+    """Copy what a start after a committed batch needs, and make it count at the end, all at once.
+
+    Raises:
+        CheckpointError: The name is taken or none, the batch is not committed or no longer kept, or the files cannot be
+            read or written. Nothing is left then.
+    """
+    check_name(wanted.name)
+    if store.has(wanted.name):
+        raise taken(wanted.name)
+    why: Exception | None = None
+    for _ in range(_ATTEMPTS):
+        try:
+            return _try(wanted, store, position, on_file)
+        except _Moved as error:
+            why = error.__cause__ if isinstance(error.__cause__, Exception) else error
+    raise CheckpointError(
+        f"The checkpoint {wanted.location} changes faster than it can be copied, or lacks files: {why} "
+        "Look at it with: respool checkpoint verify. Nothing was changed."
+    )
+
+
+def _try(wanted: Wanted, store: Store, position: Position, on_file: Tell) -> Savepoint:
+    files = open_reader(absolute(wanted.location))
+    cut_off = history.pending(files)
+    if cut_off is not None:
+        raise CheckpointError(cut_off.cut_off(wanted.location))
+    # The newest batch is looked up before the listing: all that it left is there by then.
+    newest = max(layout.batches(files.names("commits")), default=None)
+    checkpoint = Checkpoint(files)
+    batch = _batch(checkpoint, newest, wanted.batch)
+    data = f"{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}-{uuid4().hex[:12]}"
+    try:
+        paths = _needed(checkpoint, batch, chosen=wanted.batch is not None)
+        where = position(checkpoint, batch)
+        saved = copy(paths, files, store.writer(), f"{wanted.name}/{data}/", on_file)
+        _require_sound(f"{store.location}/{wanted.name}/{data}", checkpoint.root)
+        return store.add(_manifest(checkpoint, wanted, batch, data, saved, where))
+    except FileNotFoundError as error:
+        store.discard(wanted.name, data)
+        raise _Moved from error
+    except BaseException:
+        store.discard(wanted.name, data)
+        raise
+
+
+def _batch(checkpoint: Checkpoint, newest: int | None, wanted: int | None) -> int:
+    if newest is None:
+        raise CheckpointError(
+            f"The checkpoint {checkpoint.root} has no committed batch yet: there is nothing to keep. "
+            "Run the query until it has finished one. Nothing was changed."
+        )
+    if wanted is None:
+        return newest
+    if wanted > newest:
+        raise CheckpointError(f"Batch {wanted} is not committed; the newest is {newest}. Nothing was changed.")
+    return wanted
+
+
+def _needed(checkpoint: Checkpoint, batch: int, chosen: bool) -> list[str]:
+    try:
+        return needed(checkpoint, batch)
+    except CheckpointError as error:
+        if not chosen:  # it was whole a moment ago, unless it is damaged
+            raise _Moved from error
+        spans = [f"{s.first - 1} to {s.last - 1}" for s in target.reachable(checkpoint) if s.last > 0]
+        can = f"Batches that can: {', '.join(spans)}, and the newest." if spans else "Only the newest can."
+        raise CheckpointError(
+            f"Batch {batch} cannot be kept: {str(error).rstrip('.')}. {can} Nothing was changed."
+        ) from error
+
+
+def _require_sound(copied: str, origin: str) -> None:
+    """Raise CheckpointError when what was copied is damaged, so that Spark could not start from it."""
+    checks = verify(Checkpoint(open_reader(copied), is_copy=True))
+    found = [one for check in checks if check.status == "broken" for one in check.found]
+    if found:
+        raise CheckpointError(
+            f"The checkpoint {origin} is damaged: {found[0].what} See what can be done with: "
+            f"respool checkpoint verify {origin}. Nothing was changed."
+        )
+
+
+def _manifest(
+    checkpoint: Checkpoint,
+    wanted: Wanted,
+    batch: int,
+    data: str,
+    saved: tuple[SavedFile, ...],
+    position: SinkPosition,
+) -> Manifest:
+    planned, run = checkpoint.planned(batch), last_run(checkpoint.files)
+    return Manifest(
+        name=wanted.name,
+        created=datetime.now(timezone.utc),
+        reason=wanted.reason,
+        data=data,
+        checkpoint=checkpoint.root,
+        query_id=checkpoint.query_id,
+        batch=batch,
+        planned_ms=planned.timestamp_ms,
+        watermark_ms=max(planned.watermark_ms, checkpoint.committed(batch).next_watermark_ms),
+        sources=planned.sources,
+        conf=planned.conf,
+        operators=len(target.operators_named(checkpoint)),
+        files=saved,
+        sink=position,
+        run=run,
+        spark=run.spark or None if run else None,
+        respool=__version__,
+    )
