@@ -54,14 +54,14 @@ def explain(pipeline: str, error: BaseException, checkpoint: str) -> QueryError:
     for pattern, meaning in _KNOWN:
         if re.search(pattern, text, re.DOTALL):
             meaning = meaning.replace("{start_over}", start_over)
-            return QueryError(f"The pipeline {pipeline} has failed. {meaning}\n  Spark says: {_first_words(text)}")
+            return QueryError(f"The pipeline {pipeline} has failed. {meaning}\n  Spark says: {first_words(text)}")
     return QueryError(
-        f"The pipeline {pipeline} has failed: {_first_words(text)}\n"
+        f"The pipeline {pipeline} has failed: {first_words(text)}\n"
         "Spark's log under the home (logs/spark.log) tells more; respool --debug run … shows the stack trace."
     )
 
 
-def _first_words(text: str) -> str:
+def first_words(text: str) -> str:
     """Return the line of a failure that tells most: the innermost cause, else the first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by: ")]

@@ -21,9 +21,8 @@ _KINDS = {
     "transformWithStateInPandasExec": _TRANSFORM,
     "transformWithStateInPySparkExec": _TRANSFORM,
 }
-_JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
-_JOIN_STORES = ("keyToNumValues", "keyWithIndexToValue")
-_JOIN_STORES_4 = ("keyWithTsToValues", "tsWithKey")
+_JOIN_ROWS = "keyWithIndexToValue"
+_JOIN_STORES = tuple(f"{side}-{kind}" for side in SIDES for kind in ("keyToNumValues", _JOIN_ROWS))
 _SORTS = {"ValueState": "value", "ListState": "list", "MapState": "map"}
 
 
@@ -148,10 +147,9 @@ def spans_text(found: Iterable[Span]) -> str:
     return ", ".join(f"{one.first}" if one.first == one.last else f"{one.first} to {one.last}" for one in found)
 
 
-def rows_store(operator: Operator, side: str) -> str:
+def rows_store(side: str) -> str:
     """Return the store of a join that holds the rows of a side."""
-    own = [one for one in operator.views if one.startswith(f"{side}-key") and "ToValue" in one]
-    return own[0]
+    return f"{side}-{_JOIN_ROWS}"
 
 
 def _operator(checkpoint: Checkpoint, number: int, batch: int) -> Operator:
@@ -162,7 +160,7 @@ def _operator(checkpoint: Checkpoint, number: int, batch: int) -> Operator:
         found = OperatorMetadata(kind, stores, {})
     kind = kind_of(found.name)
     if kind == "join":
-        return Operator(number, kind, found.stores, (*SIDES, *_join_stores(checkpoint, batch)))
+        return Operator(number, kind, found.stores, (*SIDES, *_JOIN_STORES))
     if kind != _TRANSFORM:
         return Operator(number, kind, found.stores, found.stores)
     declared = [(str(one.get("stateName")), one.get("stateVariableType")) for one in _declared(found)]
@@ -174,12 +172,6 @@ def _operator(checkpoint: Checkpoint, number: int, batch: int) -> Operator:
 def _declared(found: OperatorMetadata) -> list[dict[str, str]]:
     variables = found.properties.get("stateVariables", [])
     return [one for one in variables if isinstance(one, dict)] if isinstance(variables, list) else []
-
-
-def _join_stores(checkpoint: Checkpoint, batch: int) -> tuple[str, ...]:
-    version = checkpoint.planned(batch).conf.get(_JOIN_FORMAT, "2")
-    kinds = _JOIN_STORES_4 if version == "4" else _JOIN_STORES
-    return tuple(f"{side}-{kind}" for side in SIDES for kind in kinds)
 
 
 def _choices(one: Operator) -> list[Choice]:

@@ -20,6 +20,7 @@ from respool.cli import (
     pipelines,
     reprocess,
     run,
+    state,
     topic,
 )
 from respool.cli.render import say
@@ -62,6 +63,7 @@ app.command()(reprocess.reprocess)
 app.command()(audit.audit)
 app.command()(demo.demo)
 app.add_typer(checkpoint.app, name="checkpoint")
+app.command()(state.state)
 app.add_typer(archive.app, name="archive")
 app.command()(jars.jars)
 
