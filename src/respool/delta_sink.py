@@ -1,7 +1,7 @@
 """Results in a Delta table, one row under each key."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -37,6 +37,10 @@ class DeltaSink:
         """Refuse a table without a key."""
         if not self.key:
             raise PipelineError(f"The results in {self.table} need a key. Name the columns that identify a result.")
+
+    def beside(self, suffix: str) -> "DeltaSink":
+        """Return a table of the same results, with a suffix to its name."""
+        return replace(self, table=f"{self.table.rstrip('/')}{suffix}")
 
     def describe(self) -> str:
         """Return a few words for `respool pipelines`."""

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from respool import failures, pipeline, progress, records, topics
 from respool.checkpoint.claim import claim
 from respool.checkpoint.lease import holder
-from respool.errors import CheckpointError, QueryError
+from respool.errors import CheckpointError, PipelineError, QueryError
 from respool.kafka import Kafka
 from respool.local.session import session_of
 from respool.pipeline import Pipeline
 from respool.progress import Progress
 from respool.settings import Settings
-from respool.sinks import ConsoleSink, Write
+from respool.sinks import ConsoleSink, ForkableSink, Write
 from respool.span import parse_duration
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class RunOptions:
         max_offsets_per_trigger: How many records a batch takes at most, in place of the pipeline's own.
         checkpoint: The checkpoint's folder or URL, in place of the one under the home; for a single pipeline.
         console: Print the results in place of writing them to the pipeline's sink.
+        sink_suffix: Write to a topic or table beside the pipeline's own, whose name ends with this.
         dead_letter: Write rejected records to the topic `<topic>-rejected`.
         timezone: The zone of all pipelines, in place of their own.
     """
@@ -52,6 +53,7 @@ class RunOptions:
     console: bool = False
     dead_letter: bool = True
     timezone: str | None = None
+    sink_suffix: str | None = None
 
     def checkpoint_of(self, one: Pipeline, settings: Settings) -> str:
         """Return the checkpoint's folder or URL of a pipeline in this run."""
@@ -62,6 +64,13 @@ class RunOptions:
     def apply(self, one: Pipeline) -> Pipeline:
         """Return the pipeline as this run wants it."""
         changed = replace(one, timezone=self.timezone) if self.timezone else one
+        if self.sink_suffix:
+            if not isinstance(one.sink, ForkableSink):
+                raise PipelineError(
+                    f"The pipeline {one.name} writes to {one.sink.describe()}, of which there cannot be a second one. "
+                    "Leave --sink-suffix out, or print the results with --console."
+                )
+            changed = replace(changed, sink=one.sink.beside(self.sink_suffix))
         return replace(changed, sink=ConsoleSink()) if self.console else changed
 
 

@@ -1,7 +1,7 @@
 """Where results go. A batch of a stream and a result computed again are written by the same code."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -81,6 +81,15 @@ class ReadableSink(Protocol):
 
 
 @runtime_checkable
+class ForkableSink(Sink, Protocol):
+    """A place for results that can have another one beside it, for a second run of the same pipeline."""
+
+    def beside(self, suffix: str) -> Sink:
+        """Return the same kind of place, with a suffix to its name."""
+        ...
+
+
+@runtime_checkable
 class KeyedSink(Sink, Protocol):
     """A place where every result stands under a key, so that it can be compared, put right and taken back."""
 
@@ -125,6 +134,10 @@ class KafkaSink:
     topic: str
     key: tuple[str, ...] = ()
     withdrawn: str | None = None
+
+    def beside(self, suffix: str) -> "KafkaSink":
+        """Return a topic of the same results, with a suffix to its name."""
+        return replace(self, topic=f"{self.topic}{suffix}")
 
     def describe(self) -> str:
         """Return a few words for `respool pipelines`."""

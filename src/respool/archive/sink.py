@@ -48,6 +48,10 @@ class ArchiveSink:
     decoder: JsonDecoder
     _runs: dict[str, _Run] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    def beside(self, suffix: str) -> "ArchiveSink":
+        """Return an archive of the same records, with a suffix to its name."""
+        return ArchiveSink(f"{self.table.rstrip('/')}{suffix}", self.decoder)
+
     def describe(self) -> str:
         """Return a few words for `respool pipelines`."""
         return f"Delta table {self.table}"

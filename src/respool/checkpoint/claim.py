@@ -1,12 +1,13 @@
 """Whose a checkpoint is: the pipeline that it belongs to, and the process that runs on it now.
 
-`_respool/run.json` in a checkpoint names the pipeline that ran last, what it reads, where it writes, and what its sink
-does with a batch that comes again. For `lease.py` it is what says that respool runs the query.
+_respool/run.json        the pipeline that ran last, what it reads, where it writes
+_respool/fork.json       what the checkpoint is a fork of
+_respool/promoted.json   where a fork went, when it became the checkpoint of its pipeline
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -24,7 +25,9 @@ from respool.sinks import Output, ReadableSink
 if TYPE_CHECKING:
     from respool.pipeline import Pipeline
 
-_RUN = f"{OWN}/run.json"
+RUN = f"{OWN}/run.json"
+FORK = f"{OWN}/fork.json"
+PROMOTED = f"{OWN}/promoted.json"
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,37 @@ class Run:
         )
 
 
+@dataclass(frozen=True)
+class Fork:
+    """What a checkpoint is a fork of.
+
+    Attributes:
+        savepoint: The name of the savepoint.
+        location: The savepoint's folder or URL.
+        batch: The newest batch in it: what the fork did came after it.
+        checkpoint: The checkpoint that the savepoint was made from.
+        query_id: The id of that query.
+        sink: Where that query writes, if it is known.
+        created: When the savepoint was made.
+    """
+
+    savepoint: str
+    location: str
+    batch: int
+    checkpoint: str
+    query_id: str
+    sink: str
+    created: str
+
+
+@dataclass(frozen=True)
+class Promoted:
+    """Where a fork went: the checkpoint that it became, and the id of the journal that made it so."""
+
+    checkpoint: str
+    journal: str
+
+
 def claim(checkpoint: str, pipeline: "Pipeline", home: Path | None = None) -> Lease | None:
     """Hold a checkpoint for a pipeline; None when another process holds it now.
 
@@ -112,12 +146,29 @@ def check(checkpoint: str, pipeline: "Pipeline") -> None:
         found = last_run(files)
         cut_off = history.pending(files)
         topics = _topics(files) if found is None else None
+        fork, promoted = fork_of(files), promotion_of(files)
     except CheckpointError:
         if folder is not None:
             raise
         return  # Spark may well reach what this process cannot
     if cut_off is not None:
         raise CheckpointError(cut_off.cut_off(checkpoint))
+    if promoted is not None:
+        raise CheckpointError(
+            f"The fork {checkpoint} was promoted: its query goes on in {promoted.checkpoint}. Run it there, or take "
+            f"the promotion back with: respool checkpoint undo {promoted.checkpoint}."
+        )
+    if fork is not None and fork.sink == pipeline.sink.describe():
+        raise CheckpointError(
+            f"The checkpoint {checkpoint} is a fork of {fork.checkpoint}, which writes to the {fork.sink}; both would "
+            "write there. Let the fork write to a place of its own, such as with --sink-suffix -v2, or make it the "
+            f"pipeline's checkpoint: respool promote {checkpoint} {fork.checkpoint}."
+        )
+    _require_same(checkpoint, pipeline, found, topics)
+
+
+def _require_same(checkpoint: str, pipeline: "Pipeline", found: Run | None, topics: set[str] | None) -> None:
+    """Raise CheckpointError when a checkpoint is that of another pipeline, as far as it tells."""
     way_out = "Run that pipeline, or name another folder with --checkpoint."
     if found is not None and (found.pipeline, found.topic) != (pipeline.name, pipeline.topic):
         raise CheckpointError(
@@ -133,14 +184,39 @@ def check(checkpoint: str, pipeline: "Pipeline") -> None:
 
 def last_run(files: Reader) -> Run | None:
     """Return the pipeline that ran last on a checkpoint; None for a query that respool did not start."""
+    found = _note(files, RUN)
+    return None if found is None else Run.from_json({"pipeline": "", "topic": "", "sink": "", "on_replay": "", **found})
+
+
+def fork_of(files: Reader) -> Fork | None:
+    """Return what a checkpoint is a fork of; None when it is none."""
+    found = _note(files, FORK)
+    return None if found is None else Fork(**{one.name: found[one.name] for one in fields(Fork)})
+
+
+def promotion_of(files: Reader) -> Promoted | None:
+    """Return where a fork went; None when it was not promoted, or when that was taken back."""
+    found = _note(files, PROMOTED)
+    if found is None:
+        return None
+    promoted = Promoted(**{one.name: found[one.name] for one in fields(Promoted)})
     try:
-        found: Any = json.loads(files.read(_RUN))
-        return Run.from_json({"pipeline": "", "topic": "", "sink": "", "on_replay": "", **found})
+        past = history.past(open_writer(promoted.checkpoint))
+    except CheckpointError:
+        return promoted
+    return promoted if any(one.id == promoted.journal and one.undone is None for one in past) else None
+
+
+def _note(files: Reader, path: str) -> dict[str, Any] | None:
+    """Return what a small file of respool's own says; None when it is not there."""
+    try:
+        found: dict[str, Any] = dict(json.loads(files.read(path)))
+        return found
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError) as error:
         raise CheckpointError(
-            f"{files.root}/{_RUN} cannot be read: {error}. Move it away, and run this again."
+            f"{files.root}/{path} cannot be read: {error}. Move it away, and run this again."
         ) from error
 
 
@@ -163,10 +239,12 @@ def _files(checkpoint: str) -> Writer:
 
 
 def _record(files: Writer, pipeline: "Pipeline", home: Path | None) -> None:
+    from respool.fingerprint import fingerprint_of
+
     facts = {
         "respool": __version__,
-        **asdict(Run.of(pipeline, home)),
+        **asdict(replace(Run.of(pipeline, home), fingerprint=fingerprint_of(pipeline).to_json())),
         "output_mode": pipeline.output_mode,
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
-    files.replace(_RUN, (json.dumps(facts, indent=1) + "\n").encode())
+    files.replace(RUN, (json.dumps(facts, indent=1) + "\n").encode())

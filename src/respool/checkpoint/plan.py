@@ -66,7 +66,7 @@ def plan_rewind(checkpoint: Checkpoint, request: Request, world: World) -> Rewin
     }
     name = journal_id(world.now, batch)
     aside = moves(checkpoint, batch, request.same_range, damaged, trims, name)
-    steps: list[Step] = [*aside, *_sink_steps(request, world, name), *_id_step(checkpoint, request, world.replay)]
+    steps: list[Step] = [*aside, *sink_steps(request, world, name), *_id_step(checkpoint, request, world.replay)]
     if batch == 0:
         steps.append(Prune("state"))
     if not steps:
@@ -165,7 +165,8 @@ def _watermark(checkpoint: Checkpoint, batch: int, same_range: bool) -> int:
     return max(checkpoint.planned(batch - 1).watermark_ms, checkpoint.committed(batch - 1).next_watermark_ms)
 
 
-def _sink_steps(request: Request, world: World, name: str) -> list[Step]:
+def sink_steps(request: Request, world: World, name: str) -> list[Step]:
+    """Return the steps by which the sink follows, when that is wanted."""
     if not request.restore_sink:
         return []
     restore = world.replay.restore if world.replay else None

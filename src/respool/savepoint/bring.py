@@ -113,7 +113,7 @@ def steps(checkpoint: Checkpoint | None, brought: Cargo, name: str, at_sink: Seq
     """Return the steps that move all files of a checkpoint aside, and what is staged in."""
     aside: list[Step] = []
     if checkpoint is not None:
-        paths = _in_order(checkpoint)
+        paths = in_order(checkpoint)
         facts = checkpoint.files.facts(paths)
         aside = [Move(path, f"{history.ASIDE}/{name}/{path}", facts[path].size) for path in paths if path in facts]
     staged = f"{history.STAGED}/{name}/"
@@ -121,7 +121,7 @@ def steps(checkpoint: Checkpoint | None, brought: Cargo, name: str, at_sink: Seq
     return [*aside, *at_sink, Prune("state"), Prune("sources"), *moved_in]
 
 
-def _in_order(checkpoint: Checkpoint) -> list[str]:
+def in_order(checkpoint: Checkpoint) -> list[str]:
     """Return all files of a checkpoint, in the order that does least harm: state, commits, offsets, then the rest."""
     order = {"state": 0, "commits": 1, "offsets": 2}
 
@@ -137,3 +137,21 @@ def carry_out(journal: Journal, brought: Cargo, files: Writer, on_file: Tell = l
     """Stage what is brought in, then carry the journal out; on an error before its first step nothing is changed."""
     stage(brought, journal.id, files, on_file)
     apply.apply(journal, files)
+
+
+def carry_out_fork(journal: Journal, brought: Cargo, files: Writer, on_file: Tell = lambda done, total: None) -> None:
+    """Bring files into a folder that has none; on an error nothing stays.
+
+    The fence is up before the first file is there: a fork that is cut off is none, and no query starts on it from
+    nothing. Cut off before, it is finished.
+    """
+    if history.pending(files) is None:
+        apply.begin(journal, files)
+    if not files.facts(brought.paths):  # else all is staged, and some is moved in
+        try:
+            stage(brought, journal.id, files, on_file)
+        except BaseException:
+            files.delete(journal.fence)
+            files.delete(history.PENDING)
+            raise
+    apply.finish(journal, files)
