@@ -18,16 +18,12 @@ from respool import progress
 from respool.local.session import session_of, spark_session
 from respool.pipeline import Pipeline
 from respool.progress import Progress
+from respool.records import SCHEMA
 from respool.settings import Settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-_SCHEMA = (
-    "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestamp_type INT, key BINARY, value BINARY, "
-    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-)
 
 Value = Mapping[str, Any] | bytes | None
 
@@ -81,7 +77,7 @@ def run_batches(
     with tempfile.TemporaryDirectory(prefix="respool-") as folder:
         source = Path(folder) / "records"
         source.mkdir()
-        records = session.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(source))
+        records = session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(source))
         writer = pipeline.stream(records).writeStream.outputMode(pipeline.output_mode).foreachBatch(collect)
         query = writer.option("checkpointLocation", str(checkpoint or f"{folder}/checkpoint")).start()
         try:

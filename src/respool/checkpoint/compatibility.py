@@ -1,0 +1,135 @@
+"""Whether Spark starts a query from a checkpoint that another one made: its own checks, told before it makes them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from respool.checkpoint.schema_file import DEFAULT
+from respool.checkpoint.schema_rules import ddl, fits, reads, renamed
+from respool.checkpoint.shape import OperatorShape, QueryShape, Table
+
+_MODES = {"timeMode": "time mode", "outputMode": "output mode"}
+_SORTS = {"ValueState": "a value", "ListState": "a list", "MapState": "a map", "TimerState": "timers"}
+
+
+@dataclass(frozen=True)
+class Compatibility:
+    """What was found when two queries were compared.
+
+    Attributes:
+        blocking: Why Spark would not start, a sentence for each reason; none when it would.
+        notes: What else is to be known.
+    """
+
+    blocking: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def compare(old: QueryShape, new: QueryShape) -> Compatibility:
+    """Compare the query that made a checkpoint with the one that is to start from it."""
+    blocking, notes = [*_sources(old, new), *_operators(old, new)], list(_unknown(old))
+    before = {one.number: one for one in old.operators}
+    for one in new.operators:
+        was = before.get(one.number)
+        if was is not None and was.name in (None, one.name):
+            blocking += [*_modes(was, one), *_tables(was, one, old.is_avro)]
+            notes += [*_variables(was, one), *_names(was, one, old.is_avro)]
+    return Compatibility(tuple(blocking), tuple(notes))
+
+
+def _sources(old: QueryShape, new: QueryShape) -> Iterator[str]:
+    if old.sources != new.sources:
+        yield (
+            f"the query had {_count(old.sources, 'source')} and has {new.sources} now: "
+            "Spark does not know which one stopped where."
+        )
+
+
+def _operators(old: QueryShape, new: QueryShape) -> Iterator[str]:
+    if any(one.name is None for one in old.operators):
+        return  # Spark, too, compares no names then
+    before, after = {one.number: one for one in old.operators}, {one.number: one for one in new.operators}
+    for number in sorted({*before, *after}):
+        was, now = before.get(number), after.get(number)
+        if was is None and now is not None:
+            yield f"{now.place} is new: the checkpoint has no state of it."
+        elif was is not None and now is None:
+            yield f"{was.place} is gone: Spark does not drop its state."
+        elif was is not None and now is not None and was.name != now.name:
+            kinds = (was.kind, now.kind) if was.kind != now.kind else (was.name, now.name)
+            yield f"operator {number} was {kinds[0]} and is {kinds[1]} now: one cannot read the state of the other."
+
+
+def _unknown(old: QueryShape) -> Iterator[str]:
+    for one in old.operators:
+        if one.name is None:
+            yield f"operator {one.number} has lost its metadata: Spark starts without comparing what it does."
+        elif not one.tables:
+            yield f"{one.place} has lost its schemas: Spark starts without comparing them."
+
+
+def _modes(was: OperatorShape, now: OperatorShape) -> Iterator[str]:
+    for mode, called in _MODES.items():
+        if mode in was.modes and mode in now.modes and was.modes[mode] != now.modes[mode]:
+            yield f"{now.place}: its {called} was {was.modes[mode]} and is {now.modes[mode]} now."
+    for name, sort in sorted(was.variables.items()):
+        other = now.variables.get(name)
+        if other is not None and other != sort:
+            yield (
+                f"{now.place}: the variable {name} was {_SORTS.get(sort, sort)} and is {_SORTS.get(other, other)} now."
+            )
+
+
+def _tables(was: OperatorShape, now: OperatorShape, avro: bool) -> Iterator[str]:
+    for table in now.tables:
+        before = was.table(table.store, table.name)
+        if before is None or (was.variables.get(table.name) != now.variables.get(table.name)):
+            continue
+        place = f"{now.place}{_part(table)}"
+        if not fits(table.key, before.key):
+            yield f"{place}: its key was ({ddl(before.key)}) and is ({ddl(table.key)}) now."
+        elif not _value_fits(now, table, before, avro):
+            yield f"{place}: its value was ({ddl(before.value)}) and is ({ddl(table.value)}) now."
+
+
+def _value_fits(now: OperatorShape, table: Table, before: Table, avro: bool) -> bool:
+    if table.key == before.key and table.value == before.value:
+        return True
+    if avro and now.modes:  # only transformWithState lets its values change
+        return all(reads(table.value, one) for one in (*before.older, before.value))
+    return fits(table.value, before.value)
+
+
+def _variables(was: OperatorShape, now: OperatorShape) -> Iterator[str]:
+    for name in sorted({*was.variables, *now.variables}):
+        if name.startswith("$"):
+            continue
+        if name not in was.variables:
+            yield f"{now.place}: the variable {name} is new, and starts empty."
+        elif name not in now.variables:
+            yield f"{now.place}: the variable {name} is gone; what it holds is no longer read."
+
+
+def _names(was: OperatorShape, now: OperatorShape, avro: bool) -> Iterator[str]:
+    """Yield what fits by its type alone."""
+    for table in now.tables:
+        before = was.table(table.store, table.name)
+        if before is None or not fits(table.key, before.key):
+            continue
+        pairs = renamed(table.key, before.key)
+        if not (avro and now.modes) and fits(table.value, before.value):
+            pairs += renamed(table.value, before.value)
+        for old, new in pairs:
+            yield (
+                f"{now.place}{_part(table)}: what is called {new} now was {old}. Spark compares types, not names: "
+                "it goes on with the old values."
+            )
+
+
+def _part(table: Table) -> str:
+    if table.name != DEFAULT:
+        return f", {table.name}"
+    return "" if table.store == DEFAULT else f", store {table.store}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
