@@ -52,9 +52,7 @@ def rows(
     """
     with _telling(reading), _address(reading) as address:
         frame, columns, count = _table(spark, reading, address, only, zone)
-        frame = frame.orderBy(*order(columns))
-        if limit is not None:
-            frame = frame.limit(max(limit, 1))  # none at all would not be counted
+        frame = _sorted(frame, columns) if limit is None else _first(frame, columns, limit)
         shown = [one for one in columns if one.name not in reading.hidden]
         found = select(frame, shown).toArrow().to_pylist()
         return State(tuple(one.name for one in shown), found[:limit], int(count.get["rows"]))
@@ -72,10 +70,8 @@ def write(spark: "SparkSession", reading: StateReading, only: Mapping[str, str],
         with _telling(reading), _address(reading) as address:
             frame, columns, count = _table(spark, reading, address, only, zone)
             kind = FORMATS[file.suffix]
-            # One task sorts them, on disk when they are many: Spark writes a file for each task.
-            frame = frame.repartition(1).sortWithinPartitions(*order(columns))
             shown = [one for one in columns if one.name not in reading.hidden]
-            frame = select(frame, shown, nested=kind != "csv")
+            frame = select(_sorted(frame, columns), shown, nested=kind != "csv")
             options = {"timestampFormat": _TIMES, "timeZone": str(zone), "ignoreNullFields": "false", "header": "true"}
             frame.write.format(kind).options(**({} if kind == "parquet" else options)).save(new.absolute().as_uri())
             total = int(count.get["rows"])
@@ -119,6 +115,15 @@ def _table(
     count = Observation("respool-state")
     rows = flat(frame, columns, condition(columns, only, zone))
     return rows.observe(count, F.count(F.lit(1)).alias("rows")), columns, count
+
+
+def _sorted(frame: "DataFrame", columns: tuple[StateColumn, ...]) -> "DataFrame":
+    """Return all rows, sorted by one task, on disk when they are many: they are read once, and make one file."""
+    return frame.repartition(1).sortWithinPartitions(*order(columns))
+
+
+def _first(frame: "DataFrame", columns: tuple[StateColumn, ...], limit: int) -> "DataFrame":
+    return frame.orderBy(*order(columns)).limit(max(limit, 1))  # if none were asked for, none would be counted
 
 
 def _move(part: Path, file: Path) -> None:

@@ -185,6 +185,11 @@ def _part_of_transform(operator: Operator, wanted: Wanted) -> tuple[dict[str, st
         raise CheckpointError(
             f"{_sentence(operator)} has no variable '{name}'.{did_you_mean(name, names)} It has: {listed}."
         )
+    if wanted.changes is not None and operator.variables[names.index(name)].sort == "list":
+        raise CheckpointError(
+            f"Of a list that changed, Spark tells the first element only; {name} is a list. Read two batches with "
+            "--batch in place of --changes."
+        )
     return {"stateVarName": name, "flattenCollectionTypes": "true"}, f"variable {name}"
 
 
