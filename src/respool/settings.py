@@ -37,6 +37,7 @@ class Settings:
         timezone: The zone in which pipelines read times that name none, and write results; None for their own.
         broker_port: The port wanted for the embedded broker.
         ivy_settings: An ivysettings.xml that names another jar repository, for machines behind a mirror.
+        savepoints: Where savepoints are kept, a folder or URL; None for `savepoints` under the home.
         kafka: Options of every Kafka client, by librdkafka's names or by Java's.
         spark: Spark's own settings, by their full names.
         pipelines: Parameters of pipelines, by the pipeline's name.
@@ -48,6 +49,7 @@ class Settings:
     timezone: str | None = None
     broker_port: int = 9092
     ivy_settings: Path | None = None
+    savepoints: str | None = None
     # Never shown, as they may hold secrets.
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -57,6 +59,11 @@ class Settings:
     def checkpoints(self) -> Path:
         """The folder of the checkpoints, one for each pipeline."""
         return self.home / "checkpoints"
+
+    @property
+    def savepoint_store(self) -> str:
+        """The folder or URL of the savepoints."""
+        return self.savepoints or str(self.home / "savepoints")
 
     @property
     def logs(self) -> Path:

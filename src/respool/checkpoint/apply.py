@@ -81,7 +81,7 @@ def clear_staged(name: str, files: Writer) -> None:
     folder = f"{history.STAGED}/{name}"
     for path in files.below(folder):
         files.delete(path)
-    files.prune(folder)
+    files.prune(history.STAGED)
 
 
 def begun(steps: Sequence[Step], files: Reader) -> tuple[Step, ...]:

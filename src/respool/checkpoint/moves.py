@@ -55,7 +55,7 @@ def with_companions(checkpoint: Checkpoint, paths: Sequence[str]) -> list[str]:
             names[folder] = set(checkpoint.folders.get(folder, ()))
         found[path] = None
         for one in layout.companions(name, names[folder]):
-            found[f"{folder}/{one}"] = None
+            found[f"{folder}/{one}" if folder else one] = None
     return list(found)
 
 

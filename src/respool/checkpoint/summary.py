@@ -147,7 +147,7 @@ def _settings(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def _batch(checkpoint: Checkpoint, batch: int) -> BatchFacts:
-    committed = checkpoint.has("commits", batch)
+    committed = checkpoint.has("commits", batch) or batch < max(checkpoint.commits, default=-1)
     try:
         found = checkpoint.planned(batch)
     except CheckpointError as error:

@@ -271,7 +271,7 @@ def purge(
     if old and not dry_run:
         if not yes:
             typer.confirm("Delete these files for good?", abort=True)
-        with _held(where, path):
+        with held(where, path):
             for one in old:
                 apply.purge(one, files, now)
     if json:
@@ -313,7 +313,7 @@ def _carry_out(journal: "Journal", where: str, path: str, new: bool, in_place_of
     from respool.checkpoint import apply
     from respool.checkpoint.files import open_writer
 
-    with _held(where, path):
+    with held(where, path):
         files = open_writer(where)
         tell = every_other_second("steps done")
 
@@ -328,7 +328,8 @@ def _carry_out(journal: "Journal", where: str, path: str, new: bool, in_place_of
             apply.finish(journal, files, told)
 
 
-def _held(where: str, path: str) -> Any:
+def held(where: str, path: str) -> Any:
+    """Hold a checkpoint for a change; raise CheckpointError when another process holds it."""
     from respool.checkpoint import lease
 
     held = lease.hold(where)

@@ -1,6 +1,7 @@
 """What the commands of `respool checkpoint` are given, turned into what the library takes."""
 
 import json
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -12,9 +13,11 @@ from respool.errors import BrokerError, CheckpointError, TopicError, did_you_mea
 from respool.settings import Settings
 
 if TYPE_CHECKING:
+    from respool.checkpoint.claim import Run
     from respool.checkpoint.read import Checkpoint
     from respool.checkpoint.request import Kept, Request, World
     from respool.checkpoint.target import Target
+    from respool.kafka import Kafka
 
 
 def locate(path: str, settings: Settings) -> str:
@@ -76,43 +79,61 @@ def _offsets(text: str) -> dict[tuple[str, int], int]:
 
 def world_of(checkpoint: "Checkpoint", where: str, settings: Settings, sink: str | None, request: "Request") -> "World":
     """Find out what a rewind must know beside the checkpoint: Kafka, the sink, who runs it."""
-    from respool.checkpoint import lease, target
+    from respool.checkpoint import plan, target
     from respool.checkpoint.claim import last_run
-    from respool.checkpoint.plan import query_ids
+
+    batch = target.resolve(checkpoint, request.target) if sink is not None else 0
+    ids, topics = plan.query_ids(checkpoint), plan.topics(checkpoint)
+    return world_at(where, settings, sink, request, last_run(checkpoint.files), batch, ids, topics)
+
+
+def world_at(
+    where: str,
+    settings: Settings,
+    sink: str | None,
+    request: "Request",
+    run: "Run | None",
+    batch: int,
+    ids: Sequence[str],
+    topics: set[str],
+) -> "World":
+    """Find out what a change of a checkpoint must know beside it.
+
+    Args:
+        where: The checkpoint's folder or URL.
+        settings: Where Kafka is.
+        sink: The sink, if the user names it.
+        request: What the user wants.
+        run: The pipeline, if respool runs the query.
+        batch: The batch that will run next.
+        ids: All ids that the query had.
+        topics: The Kafka topics that it reads.
+    """
+    from respool.checkpoint import lease
     from respool.checkpoint.request import World
     from respool.checkpoint.sink import Replay, parse_sink, replay_of
 
-    run = last_run(checkpoint.files)
     if sink is not None:
-        batch = target.resolve(checkpoint, request.target)
-        ids = query_ids(checkpoint)
         replay: Replay | None = replay_of(parse_sink(sink), ids, batch, new_query_id=request.new_query_id)
     else:
         replay = Replay(run.sink, run.on_replay) if run else None
     asked = run is not None or settings.bootstrap_servers is not None or "bootstrap.servers" in settings.kafka
     return World(
         now=datetime.now(timezone.utc),
-        kept=_kept(checkpoint, settings) if asked else None,
+        kept=_kept(topics, settings) if asked and topics else None,
         replay=replay,
         runs=lease.holder(where),
         ours=run is not None,
     )
 
 
-def _kept(checkpoint: "Checkpoint", settings: Settings) -> "Kept | None":
-    """Return what Kafka still has of the topics that a query reads; None when it cannot be asked."""
+def _kept(names: set[str], settings: Settings) -> "Kept | None":
+    """Return what Kafka still has of topics; None when it cannot be asked."""
     from respool import topics
-    from respool.checkpoint import plan
     from respool.checkpoint.request import Kept
 
-    names = plan.topics(checkpoint)
-    if not names:
-        return None
-    try:
-        kafka = connect(settings)
-    except BrokerError:
-        if settings.bootstrap_servers is not None:
-            raise
+    kafka = reach(settings)
+    if kafka is None:
         return None
     first: dict[tuple[str, int], int] = {}
     upto: dict[tuple[str, int], int] = {}
@@ -123,3 +144,13 @@ def _kept(checkpoint: "Checkpoint", settings: Settings) -> "Kept | None":
         except TopicError:
             continue  # the plan names a topic that is gone
     return Kept(first, upto)
+
+
+def reach(settings: Settings) -> "Kafka | None":
+    """Return the Kafka of these settings; None when none was named, and no embedded broker runs."""
+    try:
+        return connect(settings)
+    except BrokerError:
+        if settings.bootstrap_servers is not None:
+            raise
+        return None

@@ -92,7 +92,7 @@ def rewind_line(summary: Summary) -> str:
     if summary.earliest.batch is None:
         return f"to no kept batch: {summary.earliest.why}. --to-batch 0 starts over."
     spans = ", ".join(f"{s.first:,}" if s.first == s.last else f"{s.first:,} to {s.last:,}" for s in summary.reachable)
-    text = f"to batch {spans}. Not earlier: {summary.earliest.why}."
+    text = (f"to batch {spans}. Not earlier: " if spans else "to no earlier batch: ") + f"{summary.earliest.why}."
     same = summary.earliest_same_range
     if same.batch is not None and same.batch != summary.earliest.batch:
         text += f" With --same-range from {same.batch:,} on."
@@ -123,7 +123,7 @@ def plan_lines(plan: RewindPlan, files_too: bool) -> Iterator[str]:
     yield line("Next batch", f"{plan.batch:,}")
     yield line("Run again", f"{again}, {how}")
     for reading in plan.readings:
-        yield from _reading_lines(reading)
+        yield from reading_lines(reading)
     yield line("Watermark", time_text(plan.watermark_ms) or "none yet")
     yield line("State", "none" if plan.state_version is None else f"version {plan.state_version:,}")
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(plan.kinds.items()))
@@ -217,7 +217,8 @@ def _step_text(step: Any) -> str:
     raise AssertionError(step)
 
 
-def _reading_lines(reading: Reading) -> Iterator[str]:
+def reading_lines(reading: Reading) -> Iterator[str]:
+    """Return what is read of a source as text."""
     name = f"Source {reading.source}"
     total = f"{reading.records:,} records" if reading.records is not None else f"{reading.start} → {reading.end}"
     yield line(name, f"{reading.kind}, {total}")

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from uuid import uuid4
 
 from respool import __version__
 from respool.checkpoint import history, layout, target
@@ -15,7 +14,7 @@ from respool.errors import CheckpointError
 from respool.savepoint.copying import Tell, copy
 from respool.savepoint.manifest import Manifest, SavedFile, SinkPosition
 from respool.savepoint.needs import needed
-from respool.savepoint.store import Savepoint, Store, check_name, taken
+from respool.savepoint.store import Savepoint, Store, check_name, new_folder, taken
 
 _ATTEMPTS = 5  # at a query that deletes files while they are copied
 
@@ -74,7 +73,7 @@ def _try(wanted: Wanted, store: Store, position: Position, on_file: Tell) -> Sav
     newest = max(layout.batches(files.names("commits")), default=None)
     checkpoint = Checkpoint(files)
     batch = _batch(checkpoint, newest, wanted.batch)
-    data = f"{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}-{uuid4().hex[:12]}"
+    data = new_folder()
     try:
         paths = _needed(checkpoint, batch, chosen=wanted.batch is not None)
         where = position(checkpoint, batch)

@@ -13,7 +13,7 @@ from respool.checkpoint.model import SourceOffsets
 from respool.checkpoint.plan import journal_id, query_ids, require_listed, sink_steps
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.refusals import Refusal
-from respool.checkpoint.request import Request, World
+from respool.checkpoint.request import Kept, Request, World
 from respool.checkpoint.sink import Replay
 from respool.checkpoint.sources import Reading
 from respool.checkpoint.steps import Journal, Left, Move, Operation, Replace, Step
@@ -78,7 +78,7 @@ def plan_restore(
     manifest = savepoint.manifest
     brought = _cargo_of(savepoint, where, None)
     name = journal_id(world.now, manifest.next_batch)
-    readings = _readings(manifest.sources, checkpoint)
+    readings = _readings(manifest.sources, checkpoint, world.kept)
     steps = bring.steps(checkpoint, brought, name, sink_steps(request, world, name))
     if checkpoint is None or claim.last_run(checkpoint.files) is None:
         steps += _run_step(checkpoint, manifest.run)
@@ -107,7 +107,7 @@ def plan_fork(savepoint: Savepoint, where: str, request: Request, world: World) 
         created=manifest.created.isoformat(),
     )
     steps.append(Replace(claim.FORK, None, _json(asdict(mark))))
-    readings = _readings(manifest.sources, None)
+    readings = _readings(manifest.sources, None, world.kept)
     journal = _journal("fork", name, request, world.now, None, query_id, Left(*[manifest.batch] * 2))
     found = refusals.losses(request, world, readings)
     return _plan(manifest.watermark_ms, brought, world, readings, found, [], replace(journal, steps=tuple(steps)))
@@ -136,10 +136,11 @@ def plan_promote(
     steps = bring.steps(checkpoint, brought, name, sink_steps(request, world, name))
     steps += _run_step(checkpoint, _promoted_run(fork, checkpoint))
     ends = fork.newest_planned().sources
-    readings = _readings(ends, checkpoint)
+    readings = _readings(ends, None, world.kept)
     found = _refused(checkpoint, request, world, readings, steps)
-    if fork_runs:
-        found.append(Refusal(f"The fork runs: {fork_runs}.", "Stop it first."))
+    its_world = World(world.now, runs=fork_runs, ours=claim.last_run(fork.files) is not None)
+    for one in refusals.running(fork, request, its_world, []):
+        found.append(Refusal(f"Of the fork: {one.why}", one.way_out))
     if mark is None or (checkpoint is not None and mark.query_id not in query_ids(checkpoint)):
         of = f"of the query {mark.query_id}" if mark else "by respool"
         found.append(
@@ -165,15 +166,31 @@ def require_new(where: str, names: Sequence[str]) -> None:
         )
 
 
+def fork_cargo(savepoint: Savepoint, where: str, query_id: str) -> Cargo:
+    """Return what a fork of a savepoint is made of, for a query with this id."""
+    return _cargo_of(savepoint, where, query_id)
+
+
 def _cargo_of(savepoint: Savepoint, where: str, query_id: str | None) -> Cargo:
     files = savepoint.manifest.files
     return bring.cargo(savepoint.files(), files, [one.path for one in files], where, query_id)
 
 
-def _readings(ends: Sequence[SourceOffsets], checkpoint: Checkpoint | None) -> tuple[Reading, ...]:
-    """Return what lies between positions and where a checkpoint is; nothing when there is none."""
+def _readings(ends: Sequence[SourceOffsets], checkpoint: Checkpoint | None, kept: Kept | None) -> tuple[Reading, ...]:
+    """Return what lies between positions and where a checkpoint is; without one, and all that Kafka has since."""
     now = checkpoint.newest_planned() if checkpoint is not None and checkpoint.offsets else None
-    return tuple(sources.reading(one.source, one.end, now.end(one.source) if now else one.end) for one in ends)
+    upto = {one.source: now.end(one.source) if now else _newest(one.end, kept) for one in ends}
+    return tuple(sources.reading(one.source, one.end, upto[one.source]) for one in ends)
+
+
+def _newest(position: Any, kept: Kept | None) -> Any:
+    parts = sources.kafka_parts(position)
+    if not parts or kept is None:
+        return position
+    found: dict[str, dict[str, int]] = {}
+    for (topic, number), offset in parts.items():
+        found.setdefault(topic, {})[str(number)] = kept.next.get((topic, number), offset)
+    return found
 
 
 def _refused(

@@ -9,6 +9,8 @@ with the next savepoint of that name, or with `delete`.
 
 import re
 from dataclasses import dataclass
+from datetime import datetime, timezone
+from uuid import uuid4
 
 from respool.checkpoint.files import Reader, Writer, absolute, new_writer, open_reader
 from respool.checkpoint.read import Checkpoint
@@ -105,7 +107,9 @@ class Store:
         self._clear(name)
 
     def discard(self, name: str, data: str) -> None:
-        """Delete the files of a savepoint that was not finished."""
+        """Delete the files of a savepoint that was not finished; one that counts is left as it is."""
+        if self.has(name) and read(f"{self.location}/{name}").manifest.data == data:
+            return
         _empty(self.writer(), f"{name}/{data}")
         self.writer().prune(name)
 
@@ -165,6 +169,11 @@ def check_name(name: str) -> None:
             f"{name!r} is no name for a savepoint. Use letters, digits, dots, dashes and underscores, "
             f"at most {_LONGEST}, a letter or a digit first. Nothing was changed."
         )
+
+
+def new_folder() -> str:
+    """Return a name for the folder of a savepoint's files that no other one has."""
+    return f"{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}-{uuid4().hex[:12]}"
 
 
 def taken(name: str) -> CheckpointError:

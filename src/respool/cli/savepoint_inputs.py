@@ -1,0 +1,99 @@
+"""What the commands on savepoints are given, turned into what the library takes."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from respool.cli.checkpoint_inputs import reach, world_at
+from respool.errors import CheckpointError, TopicError
+from respool.settings import Settings
+
+if TYPE_CHECKING:
+    from respool.checkpoint.files import Writer
+    from respool.checkpoint.read import Checkpoint
+    from respool.checkpoint.request import Request, World
+    from respool.savepoint.create import Position
+    from respool.savepoint.manifest import Manifest, SinkPosition
+    from respool.savepoint.store import Savepoint
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--savepoints",
+        metavar="PATH",
+        help="Folder or URL of the savepoints.  [default: savepoints in the home; RESPOOL_SAVEPOINTS]",
+    ),
+]
+SinkOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND[:PLACE]",
+        help="Where the query writes, if respool did not run it: delta:PATH, files:PATH, kafka:TOPIC, …",
+    ),
+]
+
+
+def find(name: str, settings: Settings) -> "Savepoint":
+    """Return the savepoint that a user names."""
+    from respool.savepoint.store import Store
+    from respool.savepoint.store import find as find_in
+
+    return find_in(name, Store(settings.savepoint_store))
+
+
+def position(settings: Settings, sink: str | None) -> "Position":
+    """Return what finds out how far the output of a query is."""
+    from respool import topics
+    from respool.checkpoint.claim import last_run
+    from respool.checkpoint.plan import query_ids
+    from respool.savepoint.position import position_of
+
+    def end_offsets(topic: str) -> dict[int, int]:
+        kafka = reach(settings)
+        if kafka is None:
+            raise CheckpointError("No Kafka broker could be asked.")
+        try:
+            return topics.end_offsets(kafka, topic)
+        except TopicError as error:
+            raise CheckpointError(str(error)) from error
+
+    def find_out(checkpoint: "Checkpoint", batch: int) -> "SinkPosition":
+        run = last_run(checkpoint.files)
+        output = sink or (run.output or run.sink if run else "unknown")
+        return position_of(output, query_ids(checkpoint), batch, end_offsets)
+
+    return find_out
+
+
+def occupied(where: str) -> "tuple[Writer, Checkpoint | None]":
+    """Return a folder that a checkpoint is to be brought into, and what is there: None for nothing."""
+    from respool.checkpoint.files import local_path, new_writer
+    from respool.checkpoint.read import Checkpoint
+
+    path = local_path(where)
+    files = new_writer(where)
+    if path is not None and not path.exists():
+        return files, None
+    own = ("offsets", "commits", "state", "sources")
+    if not files.names("") and not any(name in own for name in files.folders("")):
+        return files, None
+    return files, Checkpoint(files)
+
+
+def world_for(
+    manifest: "Manifest",
+    checkpoint: "Checkpoint | None",
+    where: str,
+    settings: Settings,
+    sink: str | None,
+    request: "Request",
+) -> "World":
+    """Find out what a restore or a fork must know beside the savepoint and the checkpoint."""
+    from respool.checkpoint import plan
+    from respool.checkpoint.claim import last_run
+    from respool.checkpoint.sources import kafka_parts
+
+    run = (last_run(checkpoint.files) if checkpoint else None) or manifest.run
+    ids = plan.query_ids(checkpoint) if checkpoint else ()
+    topics = {topic for one in manifest.sources for topic, _ in kafka_parts(one.end)}
+    return world_at(where, settings, sink, request, run, manifest.next_batch, ids or (manifest.query_id,), topics)
