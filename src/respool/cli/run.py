@@ -1,12 +1,14 @@
 """`respool run`: pipelines, live, until they are stopped."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
 import typer
 
 from respool.cli.options import BootstrapServers, Home, Json, connect, load
 from respool.cli.render import out_json, say
+from respool.cli.run_from import start_from
+from respool.cli.savepoint_inputs import StoreOption
 from respool.progress import Progress
 from respool.settings import Settings
 
@@ -31,6 +33,18 @@ def run(
     console: Annotated[
         bool, typer.Option("--console", help="Print the results, in place of the pipeline's sink.")
     ] = False,
+    from_savepoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Fork this savepoint to the folder of --checkpoint, and go on from there. What has changed in the "
+            "pipeline since, and whether Spark can start, is told first.",
+        ),
+    ] = None,
+    sink_suffix: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Write to a topic or table of its own, whose name ends with this, as -v2."),
+    ] = None,
     dead_letter: Annotated[
         bool, typer.Option(help="Keep records that do not decode in the topic TOPIC-rejected.")
     ] = True,
@@ -42,6 +56,7 @@ def run(
         str | None, typer.Option(metavar="ZONE", help="Zone of event times that name none, and of results.")
     ] = None,
     master: Annotated[str | None, typer.Option(help="Spark's master.  [default: local[*]; RESPOOL_MASTER]")] = None,
+    savepoints: StoreOption = None,
     bootstrap_servers: BootstrapServers = None,
     home: Home = None,
     json: Json = False,
@@ -54,7 +69,9 @@ def run(
     from respool import pipeline
     from respool.span import parse_duration
 
-    settings = load(home=home, bootstrap_servers=bootstrap_servers, timezone=timezone, master=master)
+    settings = load(
+        home=home, bootstrap_servers=bootstrap_servers, timezone=timezone, master=master, savepoints=savepoints
+    )
     values = parameter_values(pipelines, set_ or [], settings)
     found = [pipeline.find(name, values[name]) for name in pipelines]
     names = [one.name for one in found]
@@ -62,6 +79,8 @@ def run(
         raise typer.BadParameter(f"a pipeline is named twice: {', '.join(names)}")
     if checkpoint and len(found) > 1:
         raise typer.BadParameter("--checkpoint is for a single pipeline; each of several has its own under the home")
+    if console and sink_suffix:
+        raise typer.BadParameter("--console writes to no sink: leave --sink-suffix out")
     every = parse_duration(trigger) if trigger is not None else None
     kafka = connect(settings)
 
@@ -78,10 +97,14 @@ def run(
         console=console,
         dead_letter=dead_letter,
         timezone=settings.timezone,
+        sink_suffix=sink_suffix,
     )
-    for one in found:  # what can be refused at once is refused before Spark takes its time to start
+    wanted = [options.apply(one) for one in found]
+    start = start_from(from_savepoint, checkpoint, wanted, options, settings) if from_savepoint else None
+    for one in wanted:  # what can be refused at once is refused before Spark takes its time to start
         topics.require(kafka, one.topic)
-        check(options.checkpoint_of(one, settings), one)
+        if start is None:
+            check(options.checkpoint_of(one, settings), one)
     show = show_json if json else show_line
     say(f"Starting Spark ({settings.master}) for {', '.join(names)} …")
     with (
@@ -89,9 +112,11 @@ def run(
         Runner(spark, kafka, settings, options, show, say) as runner,
         stopping_on_signals(runner),
     ):
+        if start is not None:
+            start(spark, replace(options, sink_suffix=None, console=False).apply(found[0]))
         runner.start(found)
-        for one in found:
-            say(f"{one.name}: {one.topic} → {options.apply(one).sink.describe()}")
+        for one in wanted:
+            say(f"{one.name}: {one.topic} → {one.sink.describe()}")
         runner.wait()
     say("Stopped.")
 

@@ -284,8 +284,21 @@ def make_fork(
     allow_data_loss: bool = False,
     dry_run: bool = False,
     json: bool = False,
+    tell: Callable[[str], None] = out,
 ) -> None:
-    """Fork a savepoint into a new folder, or finish a fork of it that was cut off there."""
+    """Fork a savepoint into a new folder, or finish a fork of it that was cut off there.
+
+    Args:
+        found: The savepoint.
+        name: Its name as the user gave it.
+        where: The new folder or URL.
+        path: The same as the user gave it.
+        settings: Where Kafka is.
+        allow_data_loss: Go on though the source has lost records.
+        dry_run: Only show the plan.
+        json: Show it as JSON.
+        tell: Takes what is shown otherwise.
+    """
     from respool.checkpoint import history
     from respool.checkpoint.files import OWN
     from respool.checkpoint.request import Request
@@ -308,7 +321,8 @@ def make_fork(
     request = Request(ToBatch(found.manifest.next_batch), allow_data_loss=allow_data_loss, words=name)
     world = world_for(found.manifest, None, where, settings, None, request)
     plan = plan_fork(found, where, request, world)
-    settle(plan, f"Fork of the savepoint {name} to {where}", "", where, path, dry_run, True, json, bring.carry_out_fork)
+    title = f"Fork of the savepoint {name} to {where}"
+    settle(plan, title, "", where, path, dry_run, True, json, bring.carry_out_fork, tell)
 
 
 def settle(
@@ -321,15 +335,16 @@ def settle(
     yes: bool,
     json: bool,
     work: "Work",
+    tell: Callable[[str], None] = out,
 ) -> None:
     """Show a plan, ask, and carry it out; raise CheckpointError when it is refused."""
     from respool.checkpoint.files import new_writer
     from respool.cli import savepoint_text as text
 
     if not json:
-        out(title)
+        tell(title)
         for line in text.plan_lines(plan):
-            out(line)
+            tell(line)
     if plan.refusals:
         if json:
             out_json(text.plan_json(plan, done=False))
@@ -343,7 +358,7 @@ def settle(
         out_json(text.plan_json(plan, done=not dry_run))
     elif not dry_run:
         undo = f" Take this back with: respool checkpoint undo {path}" if plan.journal.operation != "fork" else ""
-        out(f"Batch {plan.batch:,} is the next to run.{undo}")
+        tell(f"Batch {plan.batch:,} is the next to run.{undo}")
 
 
 def _carry_out(journal: "Journal", brought: "Cargo", where: str, path: str, files: "Writer", work: "Work") -> None:

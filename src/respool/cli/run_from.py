@@ -1,0 +1,103 @@
+"""`respool run --from-savepoint`: a pipeline, perhaps changed, that goes on from a savepoint as a fork."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from respool.cli.render import say
+from respool.cli.savepoint_inputs import find
+from respool.errors import CheckpointError, PipelineError
+from respool.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from respool.checkpoint.files import Writer
+    from respool.pipeline import Pipeline
+    from respool.runner import RunOptions
+    from respool.savepoint.store import Savepoint
+
+
+def start_from(
+    name: str, path: str | None, wanted: "Sequence[Pipeline]", options: "RunOptions", settings: Settings
+) -> "Callable[[SparkSession, Pipeline], None] | None":
+    """Return what makes the fork once Spark runs; None when it is there already, and only goes on.
+
+    Raises:
+        CheckpointError: The savepoint is not there, is of another pipeline, or the fork's folder is taken.
+    """
+    from respool.checkpoint.claim import fork_of
+    from respool.checkpoint.files import absolute
+
+    if path is None:
+        raise typer.BadParameter("--from-savepoint needs a folder for the fork: name it with --checkpoint")
+    if not (options.sink_suffix or options.console):
+        raise typer.BadParameter(
+            "--from-savepoint starts a second query: give it an output of its own with --sink-suffix, or --console"
+        )
+    found, where = find(name, settings), absolute(path)
+    fork = fork_of(_files(where))
+    if fork is not None:
+        if fork.location != found.location:
+            raise CheckpointError(
+                f"{path} is a fork of the savepoint {fork.savepoint} at {fork.location}, not of {found.location}. "
+                "Name a new folder with --checkpoint."
+            )
+        say(f"{path} is a fork of the savepoint {name} already, and goes on.")
+        return None
+    _require_same(found, wanted[0])
+
+    def start(spark: "SparkSession", pipeline: "Pipeline") -> None:
+        from respool.cli.savepoint import make_fork
+
+        _compare(spark, pipeline, found)
+        make_fork(found, name, where, path, settings, tell=say)
+
+    _require_free(found, name, where, path)
+    return start
+
+
+def _files(where: str) -> "Writer":
+    from respool.checkpoint.files import new_writer
+
+    return new_writer(where)
+
+
+def _require_free(found: "Savepoint", name: str, where: str, path: str) -> None:
+    from respool.checkpoint import history
+    from respool.checkpoint.files import OWN
+    from respool.savepoint.plan import require_new
+
+    files = _files(where)
+    cut_off = history.pending(files)
+    if cut_off is None:
+        require_new(where, [*files.names(""), *(one for one in files.folders("") if one != OWN)])
+    elif (cut_off.operation, cut_off.request) != ("fork", name):
+        raise CheckpointError(cut_off.cut_off(path))
+
+
+def _require_same(found: "Savepoint", pipeline: "Pipeline") -> None:
+    run = found.manifest.run
+    if run is not None and (run.pipeline, run.topic) != (pipeline.name, pipeline.topic):
+        raise CheckpointError(
+            f"The savepoint {found.manifest.name} is of the pipeline {run.pipeline}, which reads {run.topic}; expected "
+            f"{pipeline.name}, which reads {pipeline.topic}. Name another savepoint, or run that pipeline."
+        )
+
+
+def _compare(spark: "SparkSession", pipeline: "Pipeline", found: "Savepoint") -> None:
+    """Tell what has changed since the savepoint; raise PipelineError when Spark could not start from it."""
+    from respool.fingerprint import Fingerprint, fingerprint_of
+    from respool.preflight import lines, preflight
+
+    run = found.manifest.run
+    old = Fingerprint.from_json(run.fingerprint) if run is not None and run.fingerprint else None
+    result = preflight(spark, pipeline, found.checkpoint(), found.manifest.batch, old, fingerprint_of(pipeline))
+    for line in lines(result):
+        say(line)
+    if not result.can_start:
+        raise PipelineError(
+            f"The pipeline {pipeline.name} cannot start from the savepoint {found.manifest.name}, as told above. "
+            "Nothing was changed. Undo those changes, or start it from the beginning with a new --checkpoint."
+        )
