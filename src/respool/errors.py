@@ -8,7 +8,8 @@ RespoolError
 ├── PipelineError      a pipeline is unknown or badly defined
 ├── CheckpointError    a checkpoint belongs to another pipeline, is in use or cannot be read
 ├── QueryError         a streaming query failed while it ran
-└── ReprocessError     a span cannot be computed again, or not now
+├── ReprocessError     a span cannot be computed again, or not now
+└── DiffError          two outputs cannot be compared
 
 Every message says what was found, what was expected and the next step. The command line prints it without a stack
 trace and exits with 1; wrong usage exits with 2.
@@ -49,6 +50,10 @@ class QueryError(RespoolError):
 
 class ReprocessError(RespoolError):
     """A span cannot be computed again, or not now."""
+
+
+class DiffError(RespoolError):
+    """Two outputs cannot be compared."""
 
 
 def did_you_mean(word: str, choices: "list[str]") -> str:

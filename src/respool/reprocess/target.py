@@ -113,16 +113,26 @@ def locate_output(output: str) -> str:
 
 def check_output(output: str) -> None:
     """Raise ReprocessError when something is there already; a URL is left to `require_free`."""
-    path = Path(output)
-    if "://" not in output and (path.is_file() or (path.is_dir() and any(path.iterdir()))):
+    if is_occupied(output):
         raise _occupied(output)
 
 
 def require_free(spark: "SparkSession", output: str) -> None:
     """Raise ReprocessError when something is at a path or URL already, as Spark sees it."""
-    filesystem, path = _filesystem(spark, output)
-    if filesystem.exists(path) and len(filesystem.listStatus(path)):
+    if is_occupied_for(spark, output):
         raise _occupied(output)
+
+
+def is_occupied(output: str) -> bool:
+    """Return whether something is at a path of this machine already; for a URL, False."""
+    path = Path(output)
+    return "://" not in output and (path.is_file() or (path.is_dir() and any(path.iterdir())))
+
+
+def is_occupied_for(spark: "SparkSession", output: str) -> bool:
+    """Return whether something is at a path or URL already, as Spark sees it."""
+    filesystem, path = _filesystem(spark, output)
+    return bool(filesystem.exists(path) and len(filesystem.listStatus(path)))
 
 
 def _occupied(output: str) -> ReprocessError:

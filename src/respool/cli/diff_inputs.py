@@ -1,0 +1,165 @@
+"""What `respool diff` is given, turned into what the library compares; no JVM."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+import typer
+
+from respool.cli.checkpoint_inputs import locate
+from respool.cli.options import connect
+from respool.errors import BrokerError, CheckpointError, DiffError
+from respool.settings import Settings
+
+if TYPE_CHECKING:
+    from respool.checkpoint.claim import Run
+    from respool.checkpoint.files import Reader
+    from respool.diff.model import Kind, Request, Side, Since
+    from respool.kafka import Kafka
+
+
+@dataclass(frozen=True)
+class Finder:
+    """Finds outputs by the words of a user.
+
+    Attributes:
+        settings: The settings.
+    """
+
+    settings: Settings
+
+    @cached_property
+    def kafka(self) -> "Kafka":
+        """The cluster; nobody asks for it before a topic is looked for."""
+        return connect(self.settings)
+
+    def find(self, text: str) -> "Side":
+        """Return the output that a user names: `kafka:TOPIC`, `delta:TABLE`, a checkpoint, or a plain topic or table.
+
+        Raises:
+            RespoolError: There is none; the message tells where it was looked for.
+        """
+        kind, _, place = text.partition(":")
+        if kind in ("kafka", "delta"):
+            return self._known("kafka" if kind == "kafka" else "delta", place)
+        found = self._by_checkpoint(text) or self._table(text)
+        if found is not None:
+            return found
+        told = f"no pipeline of that name has run in {self.settings.home}, and no folder of that name is a checkpoint"
+        told += f" or a Delta table; nor is there one in {' or '.join(map(str, self._table_folders))}"
+        try:
+            from respool import topics
+
+            if topics.exists(self.kafka, text):
+                return self._known("kafka", text)
+            told += f"; there is no such topic at {self.kafka.bootstrap_servers}"
+        except BrokerError as error:
+            told += f"; and no broker could be asked for such a topic ({error})"
+        raise DiffError(
+            f"There is nothing to compare at {text!r}: {told}. Name a checkpoint, kafka:TOPIC or delta:TABLE."
+        )
+
+    def _known(self, kind: "Kind", place: str) -> "Side":
+        """Return an output that must be there."""
+        from respool import topics
+        from respool.checkpoint.delta_log import open_table
+        from respool.diff.model import Side
+
+        if not place:
+            raise DiffError(f"{kind}: lacks its place. Name it like this: kafka:TOPIC or delta:TABLE.")
+        if kind == "kafka":
+            topics.require(self.kafka, place)
+            return Side("kafka", place)
+        found = self._table(place)
+        if found is None:
+            folders = " nor in ".join(map(str, self._table_folders))
+            raise DiffError(
+                f"There is no Delta table at {place}, nor in {folders}. Name the folder or URL that holds its "
+                "_delta_log."
+            )
+        open_table(found.place)
+        return found
+
+    @property
+    def _table_folders(self) -> tuple[Path, ...]:
+        return (self.settings.home / "results", self.settings.home / "archive")
+
+    def _table(self, text: str) -> "Side | None":
+        from respool.checkpoint.files import local_path, open_reader
+        from respool.diff.model import Side
+
+        path = local_path(text)
+        if path is None:
+            return Side("delta", text.rstrip("/")) if open_reader(text).names("_delta_log") else None
+        for one in (path.expanduser(), *(folder / path for folder in self._table_folders)):
+            if (one / "_delta_log").is_dir():
+                return Side("delta", str(one.absolute()))
+        return None
+
+    def _by_checkpoint(self, text: str) -> "Side | None":
+        from respool.checkpoint.claim import last_run
+        from respool.checkpoint.files import open_reader
+
+        try:
+            where = locate(text, self.settings)
+        except CheckpointError:
+            return None
+        files = open_reader(where)
+        run = last_run(files)
+        if run is not None:
+            return self._output(files, run)
+        if files.names("offsets"):
+            raise DiffError(
+                f"{where} is the checkpoint of a query that respool did not start: nothing tells where it writes. Name "
+                "that, as kafka:TOPIC or delta:TABLE."
+            )
+        return None
+
+    def _output(self, files: "Reader", run: "Run") -> "Side":
+        from dataclasses import replace
+
+        from respool.diff.reach import read_reach
+
+        kind, _, place = run.output.partition(":")
+        if kind not in ("kafka", "delta"):
+            raise DiffError(
+                f"The pipeline {run.pipeline} on {files.root} writes to: {run.sink}. Where that can be read again is "
+                "not noted. Name a topic or a table in place of the checkpoint, as kafka:TOPIC or delta:TABLE."
+            )
+        reach = read_reach(files)  # before the output is looked at, which may grow meanwhile
+        found = self._known("kafka" if kind == "kafka" else "delta", place)
+        return replace(found, key=run.output_key, pipeline=run.pipeline, timezone=run.timezone, reach=reach)
+
+
+def since_of(
+    a: "Side", b: "Side", batch: int | None, time: str | None, version: int | None, settings: Settings
+) -> "Since":
+    """Return which rows count, by the options `--since-batch`, `--since-time` and `--since-version`."""
+    from respool.diff.model import Since
+    from respool.span import parse_time
+
+    if version is not None and a.kind != "delta":
+        raise typer.BadParameter(f"--since-version is a version of A, which is no table: {a}")
+    if batch is not None and "kafka" not in (a.kind, b.kind):
+        raise DiffError(
+            "--since-batch is a batch that records tell in their headers; rows of tables tell none. Name a version of "
+            "A with --since-version, or a time with --since-time."
+        )
+    moment = None if time is None else parse_time(time, ZoneInfo(settings.timezone or "UTC"))
+    return Since(batch=batch, time=moment, version=version)
+
+
+def check_request(request: "Request") -> None:
+    """Raise DiffError when two outputs cannot be compared, as far as can be told without a JVM."""
+    from respool.diff.versions import check_columns, then_version
+
+    if request.a.address == request.b.address:
+        raise DiffError(
+            f"A and B are both the {request.a}. Name two outputs; a fork writes to one of its own when it is run with "
+            "--sink-suffix."
+        )
+    for side in (request.a, request.b):
+        check_columns(request, side)
+        then_version(request, side)

@@ -1,0 +1,196 @@
+"""The rows of a topic or a table, in a form in which both can be compared.
+
+A row is a map from the names of its columns to their values, each as JSON in one way of writing: fields of objects by
+name, no spaces, numbers by their value. A column that is null is as one that is not there.
+"""
+
+from typing import TYPE_CHECKING
+
+from respool import records, topics
+from respool.diff.model import Request, Side
+from respool.diff.versions import then_version
+from respool.kafka import Kafka
+from respool.sinks import batch_header, newest_records
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# What stands in place of a column's name for a value that is no JSON object: another JSON value, a text, bytes.
+_SCALAR, _TEXT, _BYTES = "value", "text", "bytes"
+# Numbers that Spark's JSON would round: it keeps 38 digits, and 17 of those written with an exponent.
+_ROUNDED = r"[:\[,\s-]\d(?:[\d.]{38,}|[\d.]{16,}[eE])"
+_EXACT = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+def read_rows(spark: "SparkSession", kafka: Kafka | None, request: Request, side: Side) -> "DataFrame":
+    """Return the rows of one side as `keyed`, `key`, `row`, `rows`, `since` and `clashes`.
+
+    `keyed` tells whether a row has a key; else `key` is the row itself, and `rows` counts such rows. `row` is null
+    where a row was withdrawn. `since` tells whether the row counts. `clashes` is how many rows of a table stand under a
+    key that another one has already.
+
+    Args:
+        spark: A session.
+        kafka: The cluster; needed for a topic.
+        request: What is compared.
+        side: The side.
+    """
+    if side.kind == "kafka":
+        assert kafka is not None
+        return _by_key(_topic_rows(spark, kafka, request, side), request)
+    return _table_rows(spark, request, side)
+
+
+def _topic_rows(spark: "SparkSession", kafka: Kafka, request: Request, side: Side) -> "DataFrame":
+    """Return the newest record of every key, and all records without one: `key`, `fields`, `since`, `at`."""
+    from pyspark.sql import functions as F
+
+    starts, ends = topics.start_offsets(kafka, side.place), topics.end_offsets(kafka, side.place)
+    span = {partition: (starts[partition], end) for partition, end in ends.items()}
+    found = records.read_offsets(spark, kafka, side.place, span)
+    since = _is_since(request, side).alias("since")
+    found = found.select("key", "value", "partition", "offset", F.col("timestamp").alias("at"), since)
+    identity = [F.concat(F.lit(b"k"), F.col("key"))]
+    columns = request.key_columns()
+    if columns:  # a record without a key is known by its columns
+        found = _with_fields(found)
+        identity.append(F.concat(F.lit("c"), _key_text(columns)).cast("binary"))
+    identity.append(F.concat_ws(":", F.lit("o"), "partition", "offset").cast("binary"))
+    found = found.withColumn("id", F.coalesce(*identity))
+    if columns:
+        return newest_records(found, "id", ("key", "fields", "since"))
+    return _with_fields(newest_records(found, "id", ("key", "value", "since")))
+
+
+def _is_since(request: Request, side: Side) -> "Column":
+    from pyspark.sql import functions as F
+
+    since = request.since
+    judged: list[Column] = []
+    if since.batch is not None:
+        judged.append(batch_header() > since.batch)
+    if since.offsets and (since.output or request.a.address) == side.address:
+        first = F.create_map(*[F.lit(number) for pair in since.offsets.items() for number in pair])
+        judged.append(F.col("offset") >= F.try_element_at(first, F.col("partition")))
+    if since.time is not None:
+        judged.append(F.col("timestamp") >= F.lit(since.time))
+    return F.coalesce(*judged, F.lit(True))
+
+
+def _table_rows(spark: "SparkSession", request: Request, side: Side) -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    now = _version_rows(spark, request, side, None)
+    then = then_version(request, side)
+    if then is None:
+        return now
+    before = _version_rows(spark, request, side, then).select(
+        "keyed", "key", F.col("row").alias("_row"), F.col("rows").alias("_rows")
+    )
+    more = F.greatest(F.col("rows") - F.coalesce("_rows", F.lit(0)), F.lit(0))
+    changed = ~F.map_entries("row").eqNullSafe(F.map_entries("_row"))
+    return now.join(before, ["keyed", "key"], "full_outer").select(
+        *("keyed", "key", "row", F.when(F.col("keyed"), F.col("rows")).otherwise(more).alias("rows")),
+        F.when(F.col("keyed"), changed).otherwise(more > 0).alias("since"),
+        "clashes",
+    )
+
+
+def _version_rows(spark: "SparkSession", request: Request, side: Side, version: int | None) -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    reader = spark.read.format("delta")
+    table = (reader if version is None else reader.option("versionAsOf", version)).load(side.place)
+    # Beside a topic, times are rendered as its pipeline renders them; else in full.
+    zone = (request.a.timezone or request.b.timezone or "UTC") if request.mixed else "UTC"
+    options = {"timeZone": zone, **({} if request.mixed else _EXACT)}
+    value = F.to_json(F.struct(*[F.col(_quoted(name)) for name in table.columns]), options).cast("binary")
+    found = _with_fields(table.select(value.alias("value")))
+    nothing = F.lit(None).cast("binary")
+    return _by_key(
+        found.select(nothing.alias("key"), "fields", F.lit(True).alias("since"), F.lit(0).alias("at")), request
+    )
+
+
+def _by_key(found: "DataFrame", request: Request) -> "DataFrame":
+    """Return rows by their keys, those without a key by themselves."""
+    from pyspark.sql import functions as F
+
+    columns = request.key_columns()
+    kept = F.map_filter("fields", lambda name, _: ~name.isin(*request.ignore)) if request.ignore else F.col("fields")
+    found = found.withColumn("row", kept)
+    if columns:  # a tombstone has no columns, but has done its work: what it withdraws is gone
+        found = found.where("fields IS NOT NULL")
+        found = found.withColumn("keyed", F.lit(True)).withColumn("key", _key_text(columns).cast("binary"))
+    else:
+        found = found.withColumn("keyed", F.col("key").isNotNull()).where("keyed OR (since AND fields IS NOT NULL)")
+        found = found.withColumn("key", F.coalesce("key", F.to_json("row").cast("binary")))
+    newest = F.max_by(F.struct("row", "since"), "at").alias("kept")
+    grouped = found.groupBy("keyed", "key").agg(newest, F.count("*").alias("number"))
+    return grouped.select(
+        *("keyed", "key", "kept.row", "kept.since"),
+        F.when(F.col("keyed"), 1).otherwise(F.col("number")).cast("bigint").alias("rows"),
+        F.when(F.col("keyed"), F.col("number") - 1).otherwise(0).alias("clashes"),
+    )
+
+
+def _with_fields(found: "DataFrame") -> "DataFrame":
+    """Return rows with their `value` as `fields`; null for a tombstone."""
+    from pyspark.sql import functions as F
+
+    text = F.col("value").cast("string")
+    is_text = F.is_valid_utf8(text)
+    # In brackets, so that nothing may follow: Spark's parser would ignore it.
+    json = F.when(is_text & ~text.rlike(_ROUNDED), F.concat(F.lit("["), text, F.lit("]")))
+    found = found.withColumn("_json", F.try_parse_json(json))
+    found = found.withColumns(
+        {
+            "_object": F.try_variant_get("_json", "$[0]", "map<string,variant>"),
+            "_scalar": F.to_json(F.try_variant_get("_json", "$[0]", "variant")),
+            "_second": F.to_json(F.try_variant_get("_json", "$[1]", "variant")),
+        }
+    )
+    columns = F.map_filter(
+        F.transform_values("_object", lambda _, value: F.to_json(value)), lambda _, value: value != "null"
+    )
+    is_json = F.col("_second").isNull()
+    fields = (
+        F.when(F.col("value").isNull(), None)
+        .when(is_json & F.col("_object").isNotNull(), columns)
+        .when(is_json & F.col("_scalar").isNotNull(), F.create_map(F.lit(_SCALAR), F.col("_scalar")))
+        .when(is_text, F.create_map(F.lit(_TEXT), _json_text(text)))
+        .otherwise(F.create_map(F.lit(_BYTES), _json_text(F.hex("value"))))
+    )
+    return found.withColumn("fields", fields).drop("value", "_json", "_object", "_scalar", "_second")
+
+
+def row_text(row: "Column") -> "Column":
+    """Return a row as JSON."""
+    from pyspark.sql import functions as F
+
+    pairs = F.transform(F.map_entries(row), lambda one: F.concat(_json_text(one.key), F.lit(":"), one.value))
+    return F.concat(F.lit("{"), F.array_join(pairs, ","), F.lit("}"))
+
+
+def _key_text(columns: tuple[str, ...]) -> "Column":
+    """Return the key of `fields` as JSON; null where there are none."""
+    from pyspark.sql import functions as F
+
+    pairs = [F.concat(_json_text(F.lit(name)), F.lit(":"), F.try_element_at("fields", F.lit(name))) for name in columns]
+    text = F.concat(F.lit("{"), F.concat_ws(",", *pairs), F.lit("}"))
+    return F.when(F.col("fields").isNotNull(), text)
+
+
+def _json_text(text: "Column") -> "Column":
+    """Return a text as JSON writes it."""
+    from pyspark.sql import functions as F
+
+    array = F.to_json(F.array(text))
+    return F.substring(array, F.lit(2), F.length(array) - 2)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
