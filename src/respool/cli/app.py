@@ -14,12 +14,15 @@ from respool.cli import (
     broker,
     checkpoint,
     demo,
+    diff,
     doctor,
     generate,
     jars,
     pipelines,
+    promote,
     reprocess,
     run,
+    savepoint,
     state,
     topic,
 )
@@ -61,9 +64,12 @@ app.command()(pipelines.pipelines)
 app.command()(run.run)
 app.command()(reprocess.reprocess)
 app.command()(audit.audit)
+app.command()(diff.diff)
 app.command()(demo.demo)
 app.add_typer(checkpoint.app, name="checkpoint")
 app.command()(state.state)
+app.add_typer(savepoint.app, name="savepoint")
+app.command()(promote.promote)
 app.add_typer(archive.app, name="archive")
 app.command()(jars.jars)
 
