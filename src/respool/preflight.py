@@ -26,9 +26,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _STORE = "spark.sql.streaming.stateStore"
-_PROVIDER = f"{_STORE}.providerClass"
 _IDS = f"{_STORE}.checkpointFormatVersion"
 _PARTITIONS = "spark.sql.shuffle.partitions"
+# Nothing is computed in a trial: no store is committed to, and any will do that takes every operator.
+_TRIAL = {
+    _PARTITIONS: "1",
+    _IDS: "1",
+    f"{_STORE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    f"{_STORE}.commitValidation.enabled": "false",
+}
 # What Spark does not compare, though results depend on it.
 _SILENT = {
     "watermark": "Spark does not compare watermarks: what is open in the state closes by the new one.",
@@ -118,9 +124,7 @@ def shape_of(spark: "SparkSession", pipeline: Pipeline, conf: Mapping[str, str])
         conf: Spark's settings that are fixed in the checkpoint from which it is to start.
     """
     session = session_of(spark, pipeline)
-    fixed = {name: value for name, value in conf.items() if name not in (_PROVIDER, _PARTITIONS)}
-    # Without a state store at work, nothing is committed to one.
-    for name, value in {**fixed, _PARTITIONS: "1", f"{_STORE}.commitValidation.enabled": "false", _IDS: "1"}.items():
+    for name, value in {**conf, **_TRIAL}.items():
         session.conf.set(name, value)
     with tempfile.TemporaryDirectory(prefix="respool-") as folder:
         checkpoint = Path(folder) / "checkpoint"
@@ -189,7 +193,8 @@ def _fixed(before: QueryShape, conf: Mapping[str, str]) -> Iterator[str]:
         if conf.get(name, value) == value:
             continue
         if name == _PARTITIONS:
-            yield f"the state has {value} partitions and keeps them: {name} = {conf[name]} does nothing here."
+            many = f"{value} partition" + ("" if value == "1" else "s")
+            yield f"the state is in {many} and stays so: {name} = {conf[name]} does nothing here."
         else:
             yield f"{name} is fixed in the savepoint as {value}: the pipeline's {conf[name]} does nothing here."
 
