@@ -98,7 +98,7 @@ def test_a_misspelt_key_in_the_file_is_told_with_the_right_one(tmp_path: Path, w
         load(environ={}, folder=tmp_path)
     assert str(caught.value) == (
         f"{file} has an unknown key 'bootstrap_server'. Did you mean 'bootstrap_servers'? The keys are: home, "
-        "bootstrap_servers, master, timezone, broker_port, ivy_settings, kafka, spark, pipelines."
+        "bootstrap_servers, master, timezone, broker_port, ivy_settings, savepoints, kafka, spark, pipelines."
     )
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from respool.cli.checkpoint_inputs import locate, target_of, world_of
-from respool.cli.options import BootstrapServers, Home, Json, Yes, load
+from respool.cli.checkpoint_inputs import locate, savepoints_of, target_of, world_of
+from respool.cli.options import BootstrapServers, Home, Json, Savepoints, Yes, load
 from respool.cli.render import every_other_second, out, out_json, say, size, table
 from respool.errors import CheckpointError
 
@@ -32,29 +32,35 @@ _BROKEN = 3  # the exit code of `verify` when something is broken, as that of `a
 def show(
     path: Where,
     batches: Annotated[str, typer.Option(metavar="N|all", help="How many of the newest batches to list.")] = "100",
+    savepoints: Savepoints = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
     """Show what a checkpoint holds: batches, offsets, watermark, state, and how far it can be rewound."""
     from respool.checkpoint import history, lease
-    from respool.checkpoint.claim import last_run
+    from respool.checkpoint.claim import fork_of, last_run
     from respool.checkpoint.files import open_reader
     from respool.checkpoint.read import Checkpoint
     from respool.checkpoint.summary import summarize
     from respool.cli import checkpoint_text as text
 
-    where = locate(path, load(home=home))
+    settings = load(home=home, savepoints=savepoints)
+    where = locate(path, settings)
     count = _count(batches)
     files = open_reader(where)
-    found = summarize(Checkpoint(files), count)
-    run, running, past = last_run(files), lease.holder(where), history.past(files)
+    checkpoint = Checkpoint(files)
+    found = summarize(checkpoint, count)
+    run, running, past, fork = last_run(files), lease.holder(where), history.past(files), fork_of(files)
+    kept = savepoints_of(checkpoint, settings)
     if json:
-        out_json(text.summary_json(found, run, running, past))
+        out_json(text.summary_json(found, run, running, past, kept, fork))
         return
     out(text.line("Checkpoint", found.root))
     out(text.line("Query", found.query_id or "lost: the file metadata is missing or damaged"))
     if run:
         out(text.line("Pipeline", f"{run.pipeline}: {run.topic} → {run.sink}"))
+    if fork:
+        out(text.line("Fork", f"of {fork.checkpoint}, from the savepoint {fork.savepoint} at batch {fork.batch:,}"))
     out(text.line("Runs", f"now, in {running}" if running else "no run of respool's own is known"))
     if found.settings:
         out(text.line("Spark", ", ".join(f"{name} {value}" for name, value in found.settings.items())))
@@ -63,7 +69,9 @@ def show(
     cut_off = history.pending(files)
     if cut_off is not None:
         out(text.line("Unfinished", cut_off.cut_off(path)))
-    for picture in text.timeline(found):
+    if kept:
+        out(text.line("Savepoints", ", ".join(f"{name} at batch {batch:,}" for name, batch in kept)))
+    for picture in text.timeline(found, kept):
         out(f"  {picture}")
     out("")
     table(text.batch_rows(found), ("batch", "planned", "watermark", "read", "records", "finished"), "No batch yet.")

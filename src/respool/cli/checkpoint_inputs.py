@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 import typer
 
 from respool.cli.options import connect
+from respool.cli.render import say
 from respool.errors import BrokerError, CheckpointError, TopicError, did_you_mean
 from respool.settings import Settings
 
@@ -144,6 +145,21 @@ def _kept(names: set[str], settings: Settings) -> "Kept | None":
         except TopicError:
             continue  # the plan names a topic that is gone
     return Kept(first, upto)
+
+
+def savepoints_of(checkpoint: "Checkpoint", settings: Settings) -> list[tuple[str, int]]:
+    """Return the savepoints of a checkpoint's query by name, with the newest batch in each, the oldest first."""
+    from respool.checkpoint.files import absolute
+    from respool.checkpoint.plan import query_ids
+    from respool.savepoint.store import Store
+
+    try:
+        ids, root = query_ids(checkpoint), absolute(checkpoint.root)
+        found = [one.manifest for one in Store(settings.savepoint_store).all()]
+    except CheckpointError as error:
+        say(f"warning: The savepoints cannot be listed: {error}")
+        return []
+    return [(one.name, one.batch) for one in found if one.query_id in ids or one.checkpoint == root]
 
 
 def reach(settings: Settings) -> "Kafka | None":

@@ -1,12 +1,12 @@
 """What `respool checkpoint` prints: text for people, plain data for programs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from textwrap import wrap
 from typing import Any
 
-from respool.checkpoint.claim import Run
+from respool.checkpoint.claim import Fork, Run
 from respool.checkpoint.plan import RewindPlan
 from respool.checkpoint.sources import Reading
 from respool.checkpoint.steps import Journal, Move
@@ -33,8 +33,13 @@ def line(label: str, text: str) -> str:
     return "\n".join([f"{label:<{_LABEL - 1}} {first}", *(f"{room}{one}" for one in more)])
 
 
-def timeline(summary: Summary) -> list[str]:
-    """Return a picture of the batches: which are kept, which can be rewound to, which is next."""
+def timeline(summary: Summary, savepoints: Sequence[tuple[str, int]] = ()) -> list[str]:
+    """Return a picture of the batches: which are kept, which can be rewound to, which is next.
+
+    Args:
+        summary: The checkpoint.
+        savepoints: The names of its savepoints, with the newest batch in each.
+    """
     if summary.newest < 0:
         return []
     first, last = summary.oldest, summary.newest
@@ -52,8 +57,12 @@ def timeline(summary: Summary) -> list[str]:
     if summary.earliest.batch is not None and summary.earliest.batch <= last:
         at = (summary.earliest.batch - first) // each
         picture.append(" " * (len(left) + at) + f"▲ {summary.earliest.batch:,}")
+    for name, batch in savepoints:
+        if first <= batch <= last:
+            picture.append(" " * (len(left) + (batch - first) // each) + f"◆ {name}, {batch:,}")
     legend = "━ can be rewound to   ┄ kept, but cannot" + ("   ○ not finished" if "○" in cells else "")
-    return [*picture, f"{legend}   ▲ the earliest" + (f"   each is {each:,} batches" if each > 1 else "")]
+    legend += "   ▲ the earliest" + ("   ◆ a savepoint" if savepoints else "")
+    return [*picture, legend + (f"   each is {each:,} batches" if each > 1 else "")]
 
 
 def batch_rows(summary: Summary) -> list[dict[str, Any]]:
@@ -99,7 +108,14 @@ def rewind_line(summary: Summary) -> str:
     return text
 
 
-def summary_json(summary: Summary, run: Run | None, running: str | None, past: list[Journal]) -> dict[str, Any]:
+def summary_json(
+    summary: Summary,
+    run: Run | None,
+    running: str | None,
+    past: list[Journal],
+    savepoints: Sequence[tuple[str, int]],
+    fork: Fork | None,
+) -> dict[str, Any]:
     """Return a summary for programs."""
     facts = asdict(summary)
     facts["batches"] = [_batch_json(one) for one in summary.batches]
@@ -109,6 +125,8 @@ def summary_json(summary: Summary, run: Run | None, running: str | None, past: l
         "pipeline": asdict(run) if run else None,
         "running": running,
         "rewinds": [journal_json(one) for one in past],
+        "savepoints": [{"name": name, "batch": batch} for name, batch in savepoints],
+        "fork": asdict(fork) if fork else None,
     }
 
 

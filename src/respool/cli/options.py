@@ -18,6 +18,12 @@ BootstrapServers = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="A Kafka that is already there, in place of the embedded broker."),
 ]
+Savepoints = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH", help="Folder or URL of the savepoints.  [default: savepoints in the home; RESPOOL_SAVEPOINTS]"
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs in place of text for people.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 

@@ -7,10 +7,10 @@ import typer
 
 from respool.cli.checkpoint import DryRun, Reason, held
 from respool.cli.checkpoint_inputs import locate, world_at
-from respool.cli.options import BootstrapServers, Home, Json, Yes, load
+from respool.cli.options import BootstrapServers, Home, Json, Savepoints, Yes, load
 from respool.cli.render import out, say
 from respool.cli.savepoint import AllowDataLoss, Stopped, finish, settle
-from respool.cli.savepoint_inputs import SinkOption, StoreOption, occupied, position
+from respool.cli.savepoint_inputs import SinkOption, occupied, position
 
 if TYPE_CHECKING:
     from respool.checkpoint.files import Writer
@@ -35,7 +35,7 @@ def promote(
     reason: Reason = None,
     dry_run: DryRun = False,
     yes: Yes = False,
-    savepoints: StoreOption = None,
+    savepoints: Savepoints = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
     json: Json = False,

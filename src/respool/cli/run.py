@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from respool.cli.options import BootstrapServers, Home, Json, connect, load
+from respool.cli.options import BootstrapServers, Home, Json, Savepoints, connect, load
 from respool.cli.render import out_json, say
 from respool.cli.run_from import start_from
-from respool.cli.savepoint_inputs import StoreOption
 from respool.progress import Progress
 from respool.settings import Settings
 
@@ -56,7 +55,7 @@ def run(
         str | None, typer.Option(metavar="ZONE", help="Zone of event times that name none, and of results.")
     ] = None,
     master: Annotated[str | None, typer.Option(help="Spark's master.  [default: local[*]; RESPOOL_MASTER]")] = None,
-    savepoints: StoreOption = None,
+    savepoints: Savepoints = None,
     bootstrap_servers: BootstrapServers = None,
     home: Home = None,
     json: Json = False,

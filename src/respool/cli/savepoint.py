@@ -7,9 +7,9 @@ import typer
 
 from respool.cli.checkpoint import DryRun, Reason, Where, held
 from respool.cli.checkpoint_inputs import locate
-from respool.cli.options import BootstrapServers, Home, Json, Yes, load
+from respool.cli.options import BootstrapServers, Home, Json, Savepoints, Yes, load
 from respool.cli.render import every_other_second, out, out_json, say, size, table
-from respool.cli.savepoint_inputs import SinkOption, StoreOption, find, occupied, position, world_for
+from respool.cli.savepoint_inputs import SinkOption, find, occupied, position, world_for
 from respool.errors import CheckpointError
 from respool.settings import Settings
 
@@ -44,7 +44,7 @@ def create(
     ] = None,
     sink: SinkOption = None,
     reason: Annotated[str | None, typer.Option(help="Why, for the manifest.")] = None,
-    savepoints: StoreOption = None,
+    savepoints: Savepoints = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
     json: Json = False,
@@ -69,7 +69,7 @@ def create(
 
 
 @app.command(name="list")
-def list_(savepoints: StoreOption = None, home: Home = None, json: Json = False) -> None:
+def list_(savepoints: Savepoints = None, home: Home = None, json: Json = False) -> None:
     """List the savepoints, the oldest first."""
     from respool.cli import savepoint_text as text
     from respool.savepoint.store import Store
@@ -87,7 +87,7 @@ def list_(savepoints: StoreOption = None, home: Home = None, json: Json = False)
 
 
 @app.command()
-def show(name: Name, savepoints: StoreOption = None, home: Home = None, json: Json = False) -> None:
+def show(name: Name, savepoints: Savepoints = None, home: Home = None, json: Json = False) -> None:
     """Show a savepoint: its batch, offsets, watermark, state, the position of its output, its pipeline."""
     from respool.cli import savepoint_text as text
 
@@ -105,7 +105,7 @@ def verify(
     load_state: Annotated[
         bool, typer.Option("--load", help="Also let Spark load all of the state, in a copy of its own.")
     ] = False,
-    savepoints: StoreOption = None,
+    savepoints: Savepoints = None,
     master: Annotated[str | None, typer.Option(help="Spark's master.  [default: local[*]; RESPOOL_MASTER]")] = None,
     home: Home = None,
     json: Json = False,
@@ -145,7 +145,7 @@ def verify(
 def delete(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A savepoint's name.")],
     yes: Yes = False,
-    savepoints: StoreOption = None,
+    savepoints: Savepoints = None,
     home: Home = None,
 ) -> None:
     """Delete a savepoint for good. Forks of it are checkpoints of their own, and stay."""
@@ -167,7 +167,7 @@ def copy(
     name: Name,
     target: Annotated[str, typer.Argument(metavar="PATH", help="Folder or URL of the savepoints that it goes to.")],
     new_name: Annotated[str | None, typer.Option("--as", metavar="NAME", help="Another name for the copy.")] = None,
-    savepoints: StoreOption = None,
+    savepoints: Savepoints = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
@@ -200,7 +200,7 @@ def restore(
     reason: Reason = None,
     dry_run: DryRun = False,
     yes: Yes = False,
-    savepoints: StoreOption = None,
+    savepoints: Savepoints = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
     json: Json = False,
@@ -251,7 +251,7 @@ def fork(
     new_path: Annotated[str, typer.Argument(metavar="NEWPATH", help="A new folder or URL for the second query.")],
     allow_data_loss: AllowDataLoss = False,
     dry_run: DryRun = False,
-    savepoints: StoreOption = None,
+    savepoints: Savepoints = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
     json: Json = False,

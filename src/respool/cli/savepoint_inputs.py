@@ -16,14 +16,6 @@ if TYPE_CHECKING:
     from respool.savepoint.manifest import Manifest, SinkPosition
     from respool.savepoint.store import Savepoint
 
-StoreOption = Annotated[
-    str | None,
-    typer.Option(
-        "--savepoints",
-        metavar="PATH",
-        help="Folder or URL of the savepoints.  [default: savepoints in the home; RESPOOL_SAVEPOINTS]",
-    ),
-]
 SinkOption = Annotated[
     str | None,
     typer.Option(

@@ -26,7 +26,9 @@ def copy(paths: Sequence[str], source: Reader, target: Writer, prefix: str, on_f
         prefix: What stands before their paths there, with its slash.
         on_file: Called with how many are done, of how many.
     """
-    return tuple(_all(paths, lambda path: _copy(path, source, target, prefix), on_file))
+    found = tuple(_all(paths, lambda path: _copy(path, source, target, prefix), on_file))
+    target.sync()
+    return found
 
 
 def copy_known(files: Sequence[SavedFile], source: Reader, target: Writer, prefix: str, on_file: Tell) -> None:
@@ -43,6 +45,7 @@ def copy_known(files: Sequence[SavedFile], source: Reader, target: Writer, prefi
 
     for _ in _all(files, one, on_file):
         pass
+    target.sync()
 
 
 def check(files: Sequence[SavedFile], source: Reader, on_file: Tell) -> list[str]:
