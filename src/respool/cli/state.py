@@ -240,9 +240,7 @@ def _tell_rest(found: "State") -> None:
     more = found.total - len(found.rows)
     if more:
         out("")
-        out(
-            f"… and {more:,} more of {found.total:,} rows. Show all with --limit all, or write them with --output FILE."
-        )
+        out(f"… and {more:,} more of {found.total:,} rows; --limit all shows them, --output FILE writes them.")
 
 
 def _text(value: Any, zone: tzinfo) -> Any:
