@@ -1,7 +1,8 @@
 """What two runs wrote is compared, on a real broker and in real Delta tables."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -11,18 +12,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
+from typer.testing import CliRunner, Result
 
 from respool import topics
+from respool.checkpoint.claim import claim
+from respool.cli.app import app
 from respool.diff.compare import compare
 from respool.diff.model import Difference, Report, Request, Side, Since, Summary
 from respool.errors import DiffError
 from respool.kafka import Kafka
+from respool.local import session
+from respool.settings import Settings
+from respool.visits.counts import visit_counts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 START = datetime(2025, 9, 4, 7, tzinfo=timezone.utc)
+
+
+Command = Callable[..., Result]
 
 
 class Topics:
@@ -109,8 +119,6 @@ def test_topics_are_compared_by_key_and_column(spark: "SparkSession", kafka: Kaf
     assert report.summary == Summary(
         equal=4, differ=5, only_a=1, only_b=1, columns={"n": 2, "text": 2, "bytes": 1, "new": 1, "old": 1}
     )
-    ignoring = compare(spark, kafka, Request(two.a, two.b, ignore=("n", "old", "new", "bytes", "text")), most=1)
-    assert ignoring.summary == Summary(equal=9, differ=0, only_a=1, only_b=1, columns={})
 
 
 def test_only_what_came_after_a_batch_counts(spark: "SparkSession", kafka: Kafka, two: Topics) -> None:
@@ -134,19 +142,17 @@ def test_only_what_came_after_a_batch_counts(spark: "SparkSession", kafka: Kafka
     # What only B wrote since, under a key that A had before, is compared with what A had.
     assert report.summary == Summary(equal=2, differ=1, only_a=1, only_b=1, columns={"n": 1})
     assert verdicts(report) == {("differ", "other", 1), ("only_a", "late", 1), ("only_b", "ended", 1)}
-    whole = compare(spark, kafka, Request(two.a, two.b, Since(batch=7)), most=0)
-    assert (whole.summary.only_a, whole.differences) == (2, ())
-    by_offset = replace(since, offsets={0: 4}, output=two.a.address)
-    assert ("only_a", "early", 1) in verdicts(compare(spark, kafka, Request(two.a, two.b, by_offset)))
+    by_offset = Request(two.b, two.a, replace(since, offsets={0: 4}, output=two.a.address))
+    assert compare(spark, kafka, by_offset, most=0) == Report(replace(report.summary, only_a=1, only_b=2), ())
 
 
 def test_records_without_keys_are_counted_or_known_by_columns(
     spark: "SparkSession", kafka: Kafka, two: Topics, tmp_path: Path
 ) -> None:
-    two.send(two.a, *[(None, {"id": one, "n": 1}) for one in "xxyz"])
+    two.send(two.a, *[(None, {"id": one, "n": 1, "at": number}) for number, one in enumerate("xxyz")])
     two.send(two.b, (None, {"n": 1, "id": "x"}), (None, {"id": "y", "n": 1}), (None, {"id": "z", "n": 1}))
     two.send(two.b, (None, {"id": "z", "n": 2}))
-    whole = compare(spark, kafka, Request(two.a, two.b), output=str(tmp_path / "all"))
+    whole = compare(spark, kafka, Request(two.a, two.b, ignore=("at",)), output=str(tmp_path / "all"))
     assert whole.summary == Summary(equal=3, differ=0, only_a=1, only_b=1, columns={})
     assert {(one.verdict, one.key, (one.a or one.b or {})["id"]) for one in whole.differences} == {
         ("only_a", None, '"x"'),
@@ -157,14 +163,14 @@ def test_records_without_keys_are_counted_or_known_by_columns(
         {"verdict": "only_a", "key": None, "rows": 1, "a": '{"id":"x","n":1}', "b": None, "columns": None},
         {"verdict": "only_b", "key": None, "rows": 1, "a": None, "b": '{"id":"z","n":2}', "columns": None},
     ]
-    by_column = compare(spark, kafka, Request(two.a, two.b, key=("id",)))
+    by_column = compare(spark, kafka, Request(two.a, two.b, key=("id",), ignore=("at", "id")))
     assert by_column.summary == Summary(equal=2, differ=1, only_a=0, only_b=0, columns={"n": 1})
     assert by_column.differences[0].key == '{"id":"z"}'
     with pytest.raises(DiffError, match=r"No row .* has the column idd"):
         compare(spark, kafka, Request(two.a, two.b, key=("idd",)))
 
 
-def test_tables_are_compared_since_a_version_or_a_time(spark: "SparkSession", tmp_path: Path) -> None:
+def test_tables_are_compared_since_a_version(spark: "SparkSession", tmp_path: Path) -> None:
     at = START + timedelta(microseconds=1)
     before = [{"id": one, "n": 1, "at": START} for one in ("kept", "changed", "again", "gone")]
     table(tmp_path, "a", before)
@@ -175,15 +181,9 @@ def test_tables_are_compared_since_a_version_or_a_time(spark: "SparkSession", tm
         "b",
         [{"at": START, "n": 2, "id": "changed"}, {"at": START, "n": 1, "id": "again"}, {"at": at, "n": 1, "id": "new"}],
     )
-    whole = compare(spark, None, Request(a, b))
-    assert whole.summary == Summary(equal=2, differ=1, only_a=1, only_b=0, columns={"at": 1})
-    assert whole.differences[0].columns == {"at": ('"2025-09-04T07:00:00.000000Z"', '"2025-09-04T07:00:00.000001Z"')}
     since = compare(spark, None, Request(a, b, Since(version=0)))
     assert since.summary == Summary(equal=2, differ=1, only_a=0, only_b=0, columns={"at": 1})
-    first, second = (one["timestamp"] for one in reversed(DeltaTable(a.place).history()))
-    assert first < second
-    moment = datetime.fromtimestamp(second / 1000, timezone.utc)
-    assert compare(spark, None, Request(a, b, Since(time=moment))).summary == since.summary
+    assert since.differences[0].columns == {"at": ('"2025-09-04T07:00:00.000000Z"', '"2025-09-04T07:00:00.000001Z"')}
     unkeyed = Request(replace(a, key=()), replace(b, key=()), Since(version=0))
     assert compare(spark, None, unkeyed).summary == Summary(equal=1, differ=0, only_a=1, only_b=2, columns={})
     with pytest.raises(DiffError, match=r"alike in n: 2 more than it has such keys. Name more columns with --key"):
@@ -193,10 +193,9 @@ def test_tables_are_compared_since_a_version_or_a_time(spark: "SparkSession", tm
 def test_a_topic_is_compared_with_a_table(spark: "SparkSession", kafka: Kafka, two: Topics, tmp_path: Path) -> None:
     window = {"start": START, "end": START + timedelta(minutes=10)}
     text = {"start": "2025-09-04T09:00:00.000+02:00", "end": "2025-09-04T09:10:00.000+02:00"}
-    rows = [{"id": one, "window": window, "n": 1, "none": None} for one in ("x", "y")]
-    schema = {"none": pa.nulls(2, pa.string())}
-    written = pa.Table.from_pylist([{k: v for k, v in row.items() if k != "none"} for row in rows])
-    write_deltalake(str(tmp_path / "t"), written.append_column("none", schema["none"]))
+    rows = [{"id": one, "window": window, "n": 1} for one in ("x", "y")]
+    written = pa.Table.from_pylist(rows).append_column("none", pa.nulls(2, pa.string()))
+    write_deltalake(str(tmp_path / "t"), written)
     two.send(two.a, (b"x", {"window": text, "id": "x", "n": 1}), (b"y", {"id": "y", "window": text, "n": 2}))
     two.send(two.a, (b"z", {"id": "z"}), (b"z", None))
     b = Side("delta", str(tmp_path / "t"), key=("id", "window"), timezone="Europe/Paris")
@@ -205,3 +204,81 @@ def test_a_topic_is_compared_with_a_table(spark: "SparkSession", kafka: Kafka, t
     assert report.differences[0].columns == {"n": ("2", "1")}
     with pytest.raises(DiffError, match="Name them with --key"):
         compare(spark, kafka, Request(two.a, replace(b, key=())))
+
+
+@pytest.fixture
+def run(spark: "SparkSession", kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Run `respool diff` in a home of its own, with the Spark of all tests."""
+
+    @contextmanager
+    def running(settings: Settings) -> "Iterator[SparkSession]":
+        yield spark
+
+    monkeypatch.setattr(session, "spark_session", running)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> Result:
+        result = CliRunner().invoke(app, ["diff", *words, "--bootstrap-servers", kafka.bootstrap_servers])
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run
+
+
+def ran(home: Path, name: str, output: str, batch: int, offset: int) -> Path:
+    """Leave what a run of visit-counts leaves: a checkpoint that has read so far, and the note of its output."""
+    where = home / "checkpoints" / name
+    held = claim(str(where), visit_counts(topic="visits", output_topic=output), home)
+    assert held is not None
+    held.close()
+    conf = {"batchWatermarkMs": int(START.timestamp() * 1000), "batchTimestampMs": 0, "conf": {}}
+    offsets = "\n".join(["v1", json.dumps(conf), json.dumps({"visits": {"0": offset, "1": 5}})])
+    for folder, text in (("offsets", offsets), ("commits", 'v1\n{"nextBatchWatermarkMs":0}')):
+        (where / folder).mkdir()
+        (where / folder / str(batch)).write_text(text)
+    return where
+
+
+def test_checkpoints_stand_for_what_their_pipelines_write(run: Command, two: Topics, tmp_path: Path) -> None:
+    home = tmp_path / ".respool"
+    ran(home, "visit-counts", two.a.place, 9, 1250)
+    fork = ran(home, "fork", two.b.place, 8, 16)
+    window = {"window": {"start": "2025-09-04T07:00:00.000Z", "end": "2025-09-04T07:10:00.000Z"}}
+    key = json.dumps(window)
+    two.send(two.a, (b"old", {"count": 1}, 7), (key, {**window, "count": 5}, 8), (b"x", {"count": 1}, 9))
+    two.send(two.b, (key, {**window, "count": 7}, 8))
+    result = run("visit-counts", str(fork), "--since-batch", "7", "--output", "all")
+    assert result.exit_code == 3, result.output
+    shown = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert shown[:4] == [
+        f"A topic {two.a.place}, of the pipeline visit-counts: batch 9, watermark 2025-09-04 07:00Z",
+        f"B topic {two.b.place}, of the pipeline visit-counts: batch 8, watermark 2025-09-04 07:00Z",
+        "since batch 7",
+        "note B has read 1,234 records less: differences may come from that.",
+    ]
+    told = f"differs window={json.dumps(window['window'])} count 5 → 7"
+    assert [line for line in shown if line.startswith(("differs", "only"))] == [told, "only in A x count=1"]
+    assert "0 rows equal, 1 differs, 1 only in A, 0 only in B." in shown
+    assert {row["verdict"] for row in pq.read_table(tmp_path / "all").to_pylist()} == {"differ", "only_a"}
+    with pytest.raises(DiffError, match=r"all is there already. Name a new folder with --output"):
+        run("visit-counts", str(fork), "--output", "all")
+
+    two.send(two.b, (key, {**window, "count": 5}, 9), (b"x", {"count": 1}, 9))
+    equal = run("visit-counts", f"kafka:{two.b.place}", "--since-batch", "7", "--json")
+    assert equal.exit_code == 0
+    found = json.loads(equal.stdout)
+    assert (found["equal"], found["differences"], found["notes"]) == (2, [], [])
+    assert found["since"] == {"batch": 7}
+    assert found["a"]["offsets"] == {"visits-0": 1250, "visits-1": 5}
+
+
+def test_what_is_nowhere_is_told_with_where_it_was_looked_for(run: Command, two: Topics, kafka: Kafka) -> None:
+    with pytest.raises(DiffError) as refused:
+        run(two.a.place, "nowhere")
+    for told in ("no pipeline of that name has run", "Delta table", "results", f"topic at {kafka.bootstrap_servers}"):
+        assert told in str(refused.value)
+    with pytest.raises(DiffError, match=f"A and B are both the topic {two.a.place}. Name two outputs"):
+        run(two.a.place, f"kafka:{two.a.place}")
+    wrong = run(two.a.place, two.b.place, "--since-version", "1")
+    assert (wrong.exit_code, "A, which is no table" in wrong.stderr) == (2, True)

@@ -3,6 +3,7 @@
 import json as json_
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
+from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -220,12 +221,13 @@ def _side_json(side: "Side") -> dict[str, Any]:
 
 
 def _difference_json(one: "Difference") -> dict[str, Any]:
-    def row(columns: Mapping[str, str] | None) -> dict[str, Any] | None:
-        return None if columns is None else {name: json_.loads(value) for name, value in columns.items()}
+    def read(text: str | None) -> Any:
+        return None if text is None else json_.loads(text, parse_float=_exact)
 
-    changed = {
-        name: [None if value is None else json_.loads(value) for value in pair] for name, pair in one.columns.items()
-    }
+    def row(columns: Mapping[str, str] | None) -> dict[str, Any] | None:
+        return None if columns is None else {name: read(value) for name, value in columns.items()}
+
+    changed = {name: [read(value) for value in pair] for name, pair in one.columns.items()}
     return {
         "verdict": one.verdict,
         "key": one.key,
@@ -234,3 +236,9 @@ def _difference_json(one: "Difference") -> dict[str, Any]:
         "b": row(one.b),
         "columns": changed,
     }
+
+
+def _exact(text: str) -> float | str:
+    """Return a number, or its text when a float would round it."""
+    found = float(text)
+    return found if Decimal(repr(found)) == Decimal(text) else text

@@ -105,8 +105,8 @@ def _version_rows(spark: "SparkSession", request: Request, side: Side, version: 
     reader = spark.read.format("delta")
     table = (reader if version is None else reader.option("versionAsOf", version)).load(side.place)
     # Beside a topic, times are rendered as its pipeline renders them; else in full.
-    zone = (request.a.timezone or request.b.timezone or "UTC") if request.mixed else "UTC"
-    options = {"timeZone": zone, **({} if request.mixed else _EXACT)}
+    zones = (one.timezone for one in sorted((request.a, request.b), key=lambda one: one.kind == "delta"))
+    options = {"timeZone": next(filter(None, zones), "UTC")} if request.mixed else {"timeZone": "UTC", **_EXACT}
     value = F.to_json(F.struct(*[F.col(_quoted(name)) for name in table.columns]), options).cast("binary")
     found = _with_fields(table.select(value.alias("value")))
     nothing = F.lit(None).cast("binary")
