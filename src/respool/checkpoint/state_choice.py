@@ -233,6 +233,7 @@ def _conf(checkpoint: Checkpoint, operator: Operator, batch: int) -> dict[str, s
         f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.caseSensitive": "true",
+        "spark.sql.adaptive.enabled": "false",  # of a plan that turns out empty, it would leave out the counting
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
     if _PROVIDER in planned.conf:
