@@ -5,6 +5,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ from respool.kafka import Kafka
 from respool.local import broker
 from respool.local.session import spark_session
 from respool.settings import Settings
+from support import jvm
+from support.local_disk import quicken
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,13 +29,17 @@ hypothesis.settings.load_profile("respool")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_environment() -> Iterator[None]:
-    """No setting of the person who runs the tests reaches them."""
+def _own_environment(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No setting of the person who runs the tests reaches them; every JVM that they start is a quick one."""
     kept = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("RESPOOL_")}
     # As Spark's workers and a user's terminal have it, so that times are seen not to depend on it.
     os.environ["TZ"] = "America/New_York"
     time.tzset()
-    yield
+    with ExitStack() as stack:
+        if any("unit" not in item.path.parts for item in request.session.items):
+            archive = stack.enter_context(jvm.archive_in(request.config.rootpath / ".pytest_cache" / "jvm"))
+            os.environ["JDK_JAVA_OPTIONS"] = jvm.options(archive)
+        yield
     os.environ.update(kept)
 
 
@@ -43,8 +50,6 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
         home=tmp_path_factory.mktemp("home"),
         master="local[2]",
         spark={
-            # Many short queries: the slow, thorough compiler of the JVM would never pay off.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
             # The usual one starts processes for each small file of a checkpoint; the files are the same.
             "spark.sql.streaming.checkpointFileManagerClass": (
                 "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -75,6 +80,8 @@ def topic(kafka: Kafka) -> str:
 def spark(settings: Settings) -> "Iterator[SparkSession]":
     """A real Spark session."""
     with spark_session(settings) as session:
+        session.sparkContext.setLogLevel("WARN")
+        quicken(session)
         yield session
 
 

@@ -1,5 +1,6 @@
 """What the README tells a reader to type works as it stands there."""
 
+import os
 import re
 import subprocess
 import sys
@@ -30,7 +31,10 @@ def test_the_pipeline_of_the_readme_runs(kafka: Kafka, tmp_path: Path, respool: 
     done = subprocess.run(
         ["bash", "-euc", commands],
         cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "RESPOOL_BOOTSTRAP_SERVERS": kafka.bootstrap_servers},
+        env={
+            **{"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "RESPOOL_BOOTSTRAP_SERVERS": kafka.bootstrap_servers},
+            "JDK_JAVA_OPTIONS": os.environ["JDK_JAVA_OPTIONS"],
+        },
         capture_output=True,
         text=True,
         timeout=240,

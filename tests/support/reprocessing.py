@@ -1,7 +1,6 @@
 """A home in which pipelines run live and are reprocessed, on the tests' own broker and Spark."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -135,7 +134,6 @@ class Stage:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"},
         )
 
 
