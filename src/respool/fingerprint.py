@@ -37,6 +37,11 @@ class Fingerprint:
         """A few digits that tell one pipeline from another."""
         return digest(repr((sorted(self.code.items()), sorted(self.settings.items()))))
 
+    @property
+    def values(self) -> dict[str, str]:
+        """Those of the settings that functions of the code hold."""
+        return {name: value for name, value in self.settings.items() if ":" in name}
+
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON holds it."""
         return {"code": dict(sorted(self.code.items())), "settings": dict(sorted(self.settings.items()))}

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _STORE = "spark.sql.streaming.stateStore"
 _IDS = f"{_STORE}.checkpointFormatVersion"
 _PARTITIONS = "spark.sql.shuffle.partitions"
+_MANY = 12  # changes that are told one by one
 # Nothing is computed in a trial: no store is committed to, and any will do that takes every operator.
 _TRIAL = {
     _PARTITIONS: "1",
@@ -103,13 +104,16 @@ def preflight(
 
 def lines(found: Preflight) -> list[str]:
     """Return what was found as lines for people."""
-    told = [f"changed: {one}" for one in found.changes]
-    told += [f"note: {_sentence(one)}" for one in found.notes]
+    told = [f"changed: {one}" for one in found.changes[:_MANY]]
+    if len(found.changes) > _MANY:
+        told.append(f"changed: … and {len(found.changes) - _MANY} more")
+    if found.can_start:  # what would come of it else is of no use
+        told += [f"note: {_sentence(one)}" for one in found.notes]
     told += [f"cannot start: {_sentence(one)}" for one in found.blocking]
     if found.blocking:
         told.append("Spark does not start this pipeline from the savepoint.")
     elif found.changes or found.notes:
-        told.append("Spark starts the changed pipeline from the savepoint.")
+        told.append(f"Spark starts the {'changed ' if found.changes else ''}pipeline from the savepoint.")
     else:
         told.append("Nothing has changed since the savepoint.")
     return told
@@ -199,14 +203,13 @@ def _fixed(before: QueryShape, conf: Mapping[str, str]) -> Iterator[str]:
             yield f"{name} is fixed in the savepoint as {value}: the pipeline's {conf[name]} does nothing here."
 
 
-def _silent(old: Fingerprint | None, new: Fingerprint) -> Iterator[str]:
+def _silent(old: Fingerprint | None, new: Fingerprint) -> list[str]:
     if old is None:
-        return
-    for name, meaning in _SILENT.items():
-        if old.settings.get(name) != new.settings.get(name):
-            yield meaning
-    if old.code != new.code:
-        yield "The code has changed: Spark cannot tell whether it takes what is in the state for the same as before."
+        return []
+    told = [meaning for name, meaning in _SILENT.items() if old.settings.get(name) != new.settings.get(name)]
+    if old.code != new.code or (old.values != new.values and not told):
+        told.append("Spark cannot tell whether the changed code takes what is in the state for the same as before.")
+    return told
 
 
 def _sentence(text: str) -> str:

@@ -14,12 +14,14 @@ from respool import ConsoleSink, JsonDecoder, Pipeline
 from respool.checkpoint.local_files import LocalFiles
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.schema_rules import fits, reads
+from respool.checkpoint.sources import kafka_parts
 from respool.errors import PipelineError
 from respool.fingerprint import fingerprint_of
 from respool.pipeline import BUILT_IN, find
 from respool.preflight import Preflight, lines, preflight, shape_of
 from respool.testing import run_batches
 from respool.visits.events import ROCKSDB
+from support import golden
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,6 +70,19 @@ def kept(variables: dict[str, tuple[str, str]], mode: str = "EventTime") -> Tran
     return transform
 
 
+def joined(*columns: str) -> Transform:
+    """A join of the events with themselves, which keeps these columns of the left side."""
+
+    def transform(events: "DataFrame") -> "DataFrame":
+        from pyspark.sql import functions as F
+
+        left, right = events.alias("l"), events.alias("r")
+        both = left.join(right, F.expr("l.key = r.page AND l.at = r.at"))
+        return both.select("r.amount", *(f"l.{one}" for one in columns))
+
+    return transform
+
+
 def pipeline(transform: Transform, **more: Any) -> Pipeline:
     return replace(
         Pipeline("mine", "topic", transform, ConsoleSink(), EVENTS, watermark="5 minutes", output_mode="update"), **more
@@ -81,6 +96,7 @@ IDS = {**ROCKS, "spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}
 
 AVRO = {**ROCKS, "spark.sql.streaming.stateStore.encodingFormat": "avro"}
 WIDER = pipeline(kept({"count": ("getValueState", "n BIGINT")}), spark=ROCKS)
+JOIN = pipeline(joined("key"), output_mode="append", spark=TOTAL.spark)
 PLAIN = pipeline(lambda events: events.select("key"))
 
 STARTS = [
@@ -102,6 +118,7 @@ FAILS = [
     (TOTAL, pipeline(sums(also=True)), "its value was (sum BIGINT) and is (sum BIGINT, count BIGINT NOT NULL) now"),
     (TOTAL, pipeline(once(sums())), "operator 1 (deduplication) is new"),
     (TOTAL, PLAIN, "operator 0 (aggregation) is gone"),
+    (JOIN, replace(JOIN, transform=joined("key", "amount")), "store left-keyWithIndexToValue: its value was (key"),
     (PLAIN, TOTAL, "operator 0 (aggregation) is new"),
     (TOTAL, KEPT, "operator 0 was aggregation and is transformWithState now"),
     (
@@ -154,6 +171,7 @@ def test_what_is_not_blocked_starts(
     assert not found.blocking
     for note in notes:
         assert any(note in one for one in found.notes), found.notes
+    assert lines(found)[-1] == "Spark starts the changed pipeline from the savepoint."
     shutil.copytree(made(old), tmp_path / "started")
     assert run_batches(spark, new, [[EVENT]], tmp_path / "started")
 
@@ -184,6 +202,17 @@ def test_a_pipeline_that_has_not_changed_has_nothing_to_tell(
     assert lines(found) == ["Nothing has changed since the savepoint."]
 
 
+def test_another_topic_is_told(spark: "SparkSession", tmp_path: Path) -> None:
+    checkpoint = Checkpoint(LocalFiles(golden.unpack(tmp_path, "kafka")))
+    ((topic, _), *_) = kafka_parts(checkpoint.newest_planned().sources[0].end)
+    for name in (topic, "other"):
+        one = pipeline(sums(), topic=name)
+        found = preflight(spark, one, checkpoint, checkpoint.commits[-1], None, fingerprint_of(one))
+        assert any("the pipeline reads other, where" in one for one in found.blocking) == (name == "other")
+        assert not found.changes
+        assert any("It is not known which code and settings made the savepoint" in one for one in found.notes)
+
+
 def test_the_shape_of_every_pipeline_can_be_had(spark: "SparkSession") -> None:
     names = {name: [one.kind for one in shape_of(spark, find(name), {}).operators] for name in BUILT_IN}
     assert names == {
@@ -199,13 +228,7 @@ def test_the_shape_of_every_pipeline_can_be_had(spark: "SparkSession") -> None:
 
 
 def test_a_join_has_two_sources_and_four_stores(spark: "SparkSession") -> None:
-    def joined(events: "DataFrame") -> "DataFrame":
-        from pyspark.sql import functions as F
-
-        left, right = events.alias("l"), events.alias("r")
-        return left.join(right, F.expr("l.key = r.page AND l.at = r.at")).select("l.key", "r.amount")
-
-    found = shape_of(spark, pipeline(joined, output_mode="append"), {})
+    found = shape_of(spark, JOIN, {})
     (join,) = found.operators
     assert (found.sources, join.kind, len(join.tables)) == (2, "join", 4)
 
@@ -231,10 +254,12 @@ TYPES = [
 
 
 def test_schemas_are_compared_as_spark_compares_them(spark: "SparkSession") -> None:
+    from py4j.protocol import Py4JJavaError
+
     jvm: Any = spark._jvm
     types = getattr(getattr(jvm.org.apache.spark.sql.types, "DataType$"), "MODULE$")
     converters = jvm.org.apache.spark.sql.avro.SchemaConverters
-    builder = jvm.org.apache.avro.SchemaValidatorBuilder
+    validator = jvm.org.apache.avro.SchemaValidatorBuilder().canReadStrategy().validateAll()
 
     def schema(fields: dict[str, Any], nullable: bool = True) -> Any:
         one = [{"name": name, "type": kind, "nullable": nullable, "metadata": {}} for name, kind in fields.items()]
@@ -245,13 +270,11 @@ def test_schemas_are_compared_as_spark_compares_them(spark: "SparkSession") -> N
     theirs = [types.fromJson(json.dumps(one)) for one in schemas]
     avro = [converters.toAvroTypeWithDefaults(one) for one in theirs]
 
-    def reads_avro(new: Any, old: Any) -> bool:
-        from py4j.protocol import Py4JJavaError
+    before = [jvm.java.util.List.of(one) for one in avro]
 
-        many = jvm.java.util.ArrayList()
-        many.add(old)
+    def reads_avro(new: int, old: int) -> bool:
         try:
-            builder().canReadStrategy().validateAll().validate(new, many)
+            validator.validate(avro[new], before[old])
         except Py4JJavaError:
             return False
         return True
@@ -259,4 +282,4 @@ def test_schemas_are_compared_as_spark_compares_them(spark: "SparkSession") -> N
     for new, old in itertools.product(range(len(schemas)), repeat=2):
         pair = (schemas[new], schemas[old])
         assert fits(*pair) == types.equalsIgnoreNameAndCompatibleNullability(theirs[new], theirs[old]), pair
-        assert reads(*pair) == reads_avro(avro[new], avro[old]), pair
+        assert reads(*pair) == reads_avro(new, old), pair
