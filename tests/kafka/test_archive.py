@@ -1,14 +1,10 @@
 """Every record is in the archive, byte for byte and once, whatever happens to checkpoints and to the table."""
 
 import shutil
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta, timezone
+from dataclasses import replace
+from datetime import date, datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,16 +13,13 @@ from respool.archive import table as archive
 from respool.clients import client
 from respool.errors import PipelineError, QueryError
 from respool.kafka import Kafka
-from respool.progress import Progress
-from respool.runner import Runner, RunOptions
 from respool.settings import Settings
 from respool.topics import Message
-from respool.visits.archive import visits_archive
+from support.archiving import ArchiveStage, until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PATIENCE = 60
 Place = tuple[str, int, int]
 
 
@@ -42,51 +35,14 @@ BAD = [
 ]
 
 
-@dataclass(frozen=True)
-class Stage:
-    """A home of its own, and the archive in it."""
-
-    spark: "SparkSession"
-    kafka: Kafka
-    settings: Settings
-
-    @property
-    def table(self) -> Path:
-        return self.settings.home / "archive" / "visits_table"
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.settings.checkpoints / "visits-archive"
+class Stage(ArchiveStage):
+    """What is sent, and what is there in the end."""
 
     def send(self, topic: str, *messages: Message) -> None:
         topics.produce(self.kafka, topic, messages)
 
     def send_to(self, topic: str, partition: int, count: int) -> None:
         topics.produce_together(self.kafka, topic, [visit(one).value or b"" for one in range(count)], partition)
-
-    @contextmanager
-    def running(self, topic: str, **options: Any) -> Iterator[list[Progress]]:
-        """Archive a topic as long as the block lasts."""
-        told: list[Progress] = []
-        wanted = RunOptions(trigger=timedelta(0), **options)
-        with Runner(self.spark, self.kafka, self.settings, wanted, told.append, print) as runner:
-            runner.start([visits_archive(topic=topic, table="visits_table")])
-            waiting = threading.Thread(target=runner.wait)
-            waiting.start()
-            try:
-                yield told
-            finally:
-                runner.request_stop()
-                waiting.join(PATIENCE)
-
-    def run(self, topic: str, **options: Any) -> list[Progress]:
-        """Archive what is in a topic now."""
-        told: list[Progress] = []
-        wanted = RunOptions(available_now=True, **options)
-        with Runner(self.spark, self.kafka, self.settings, wanted, told.append, print) as runner:
-            runner.start([visits_archive(topic=topic, table="visits_table")])
-            runner.wait()
-        return told
 
     def lose_checkpoint(self) -> None:
         shutil.rmtree(self.checkpoint)
@@ -97,14 +53,8 @@ class Stage:
     def archived(self) -> "DataFrame":
         return self.spark.read.format("delta").load(str(self.table))
 
-    def rows(self) -> list[dict[str, Any]]:
-        # Times aware, and of any year.
-        found: list[dict[str, Any]] = self.archived().toArrow().to_pylist()
-        return found
-
     def places(self) -> list[Place]:
-        rows = self.archived().select("topic", "partition", "offset").collect()
-        return sorted((row.topic, row.partition, row.offset) for row in rows)
+        return [(row["topic"], row["partition"], row["offset"]) for row in self.rows()]
 
     def sent(self, *names: str) -> list[Place]:
         return sorted((one.topic, one.partition, one.offset) for name in names for one in topics.read(self.kafka, name))
@@ -113,13 +63,6 @@ class Stage:
 @pytest.fixture
 def stage(spark: "SparkSession", kafka: Kafka, settings: Settings, tmp_path: Path) -> Stage:
     return Stage(spark, kafka, replace(settings, home=tmp_path / "a home"))
-
-
-def until(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_every_column_is_as_it_came(stage: Stage, topic: str) -> None:
@@ -136,7 +79,8 @@ def test_every_column_is_as_it_came(stage: Stage, topic: str) -> None:
     told = stage.run(topic)
     assert sum(one.rejected for one in told) == len(BAD) + 1
     assert stage.archived().columns == list(archive.COLUMNS)
-    rows = {(row["partition"], row["offset"]): row for row in stage.rows()}
+    # As Spark reads them: times aware, and of any year.
+    rows = {(row["partition"], row["offset"]): row for row in stage.archived().toArrow().to_pylist()}
     sent = list(topics.read(stage.kafka, topic))
     assert len(rows) == len(sent) == 10
     for record in sent:

@@ -4,12 +4,9 @@ import json
 import os
 import signal
 import subprocess
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,16 +24,13 @@ from respool.clients import admin, client
 from respool.errors import PipelineError
 from respool.kafka import Kafka
 from respool.local.session import session_of
-from respool.progress import Progress
-from respool.runner import Runner, RunOptions
 from respool.settings import Settings
 from respool.sinks import Write
 from respool.visits.archive import visits_archive
+from support.archiving import PATIENCE, ArchiveStage, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-PATIENCE = 180
 
 
 def visit(number: int, hour: int = 7) -> bytes:
@@ -44,17 +38,10 @@ def visit(number: int, hour: int = 7) -> bytes:
 
 
 @dataclass(frozen=True)
-class Stage:
-    """A home of its own, and the archive of a topic in it. What happens to the table is done without Spark."""
+class Stage(ArchiveStage):
+    """The archive of one topic. What happens to the table is done without Spark."""
 
-    spark: "SparkSession"
-    kafka: Kafka
-    settings: Settings
     topic: str
-
-    @property
-    def table(self) -> Path:
-        return self.settings.home / "archive" / "visits_table"
 
     def send(self, partition: int, values: Sequence[bytes]) -> None:
         topics.produce_together(self.kafka, self.topic, values, partition)
@@ -67,21 +54,6 @@ class Stage:
         frame = records.read_offsets(session_of(self.spark, pipeline), self.kafka, self.topic, offsets)
         pipeline.sink.write(pipeline.transform(frame), Write(pipeline.name, None, self.kafka, self.settings.home))
 
-    @contextmanager
-    def archiving(self) -> Iterator[list[Progress]]:
-        """Run the archiving query as long as the block lasts."""
-        told: list[Progress] = []
-        options = RunOptions(trigger=timedelta(0))
-        with Runner(self.spark, self.kafka, self.settings, options, told.append, print) as runner:
-            runner.start([visits_archive(topic=self.topic, table="visits_table")])
-            waiting = threading.Thread(target=runner.wait)
-            waiting.start()
-            try:
-                yield told
-            finally:
-                runner.request_stop()
-                waiting.join(PATIENCE)
-
     def delete(self, where: str) -> None:
         DeltaTable(str(self.table)).delete(where)
 
@@ -91,10 +63,6 @@ class Stage:
         found = pa.table(opened.scan(predicate=where))
         rows = pa.Table.from_pylist([{**row, **columns} for row in found.to_pylist()], found.schema)
         write_deltalake(opened, rows, mode="append")
-
-    def rows(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = pa.table(DeltaTable(str(self.table)).scan()).to_pylist()
-        return sorted(found, key=lambda row: (row["topic"], row["partition"], row["offset"]))
 
     def places(self) -> list[tuple[int, int]]:
         return [(row["partition"], row["offset"]) for row in self.rows()]
@@ -270,16 +238,16 @@ def test_doubles_that_differ_stay_and_the_better_of_two_readings_is_kept(
 
 def test_a_running_query_that_is_beyond_the_gap_is_no_hindrance(stage: Stage) -> None:
     stage.send(0, [visit(one) for one in range(9)])
-    with stage.archiving() as told:
-        wait_until(lambda: len(told) == 1)
+    with stage.running(stage.topic) as told:
+        until(lambda: len(told) == 1)
         stage.delete("offset = 4")
         with pytest.raises(PipelineError, match="visits-archive is running, and has not passed the records"):
             stage.verify("--fix")
         stage.send(0, [visit(9)])
-        wait_until(lambda: len(told) == 2)
+        until(lambda: len(told) == 2)
         assert stage.verify("--fix")[0] == 0
         stage.send(0, [visit(10)])
-        wait_until(lambda: len(told) == 3)
+        until(lambda: len(told) == 3)
     assert stage.places() == stage.sent()
 
 
@@ -322,13 +290,6 @@ def test_whoever_kills_an_optimize_runs_it_again(stage: Stage, respool: str) -> 
     assert read_facts(str(stage.table)).files == 2
 
 
-def place(stage: Stage) -> Path:
-    """Return a folder with settings for a JVM that lives for a moment only."""
-    options = stage.settings.spark["spark.driver.extraJavaOptions"]
-    (stage.settings.home / "respool.toml").write_text(f'[spark]\n"spark.driver.extraJavaOptions" = "{options}"\n')
-    return stage.settings.home
-
-
 def kill_when_it_writes(stage: Stage, command: list[str]) -> None:
     """Start a command, and kill it and its JVM as soon as it begins to write a data file."""
 
@@ -336,17 +297,10 @@ def kill_when_it_writes(stage: Stage, command: list[str]) -> None:
         return set(stage.table.rglob("*.parquet"))
 
     before = files()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=place(stage), start_new_session=True)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=stage.settings.home, start_new_session=True)
     try:
-        wait_until(lambda: files() != before or process.poll() is not None, pause=0.002)
+        until(lambda: files() != before or process.poll() is not None, pause=0.002)
         assert process.poll() is None
     finally:
         os.killpg(process.pid, signal.SIGKILL)
     assert process.wait(PATIENCE) == -signal.SIGKILL
-
-
-def wait_until(done: Callable[[], bool], pause: float = 0.05) -> None:
-    end = time.monotonic() + PATIENCE
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(pause)
