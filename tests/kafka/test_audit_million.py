@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +29,13 @@ END = START + timedelta(days=4)
 
 
 def event_time(message: Message) -> datetime:
-    found: str = json.loads(message.value or b"")["event_time"]
-    return datetime.fromisoformat(found).replace(tzinfo=timezone.utc)
+    _, _, rest = (message.value or b"").partition(b'"event_time": "')
+    return moment(rest.partition(b'"')[0])
+
+
+@cache
+def moment(text: bytes) -> datetime:
+    return datetime.fromisoformat(text.decode()).replace(tzinfo=timezone.utc)
 
 
 def some_late(messages: Iterator[Message]) -> Iterator[Message]:
@@ -47,6 +53,7 @@ def some_late(messages: Iterator[Message]) -> Iterator[Message]:
     yield from (message for _, message in held)
 
 
+@cache
 def window_of(time: datetime) -> datetime:
     return time - (time - START) % WINDOW
 
