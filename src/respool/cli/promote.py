@@ -14,9 +14,11 @@ from respool.cli.savepoint_inputs import SinkOption, occupied, position
 
 if TYPE_CHECKING:
     from respool.checkpoint.files import Writer
+    from respool.checkpoint.read import Checkpoint
     from respool.checkpoint.steps import Journal
     from respool.savepoint.bring import Cargo
     from respool.savepoint.copying import Tell
+    from respool.savepoint.manifest import Manifest
 
 
 def promote(
@@ -74,7 +76,9 @@ def promote(
     store = Store(settings.savepoint_store)
     name = keep_as or f"before-promote-{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}"
     check_name(name)
-    if store.has(name):
+    keeps = checkpoint is not None and bool(checkpoint.commits)
+    kept = store.has(name) and checkpoint is not None and _is_of(store.get(name).manifest, checkpoint)
+    if store.has(name) and not kept:
         raise taken(name)
     request = Request(
         ToBatch(forked.next_batch),
@@ -88,11 +92,10 @@ def promote(
     ids = plan.query_ids(checkpoint) if checkpoint else ()
     world = world_at(where, settings, sink, request, run, forked.next_batch, ids, plan.topics(forked))
     found = plan_promote(forked, checkpoint, where, request, world, lease.holder(source))
-    keeps = checkpoint is not None and bool(checkpoint.commits)
 
     def work(journal: "Journal", brought: "Cargo", files: "Writer", tell: "Tell") -> None:
         with held(source, fork):
-            if keeps:
+            if keeps and not kept:  # kept by a promotion that was cut off before it began
                 create(Wanted(where, name, reason=f"before {fork} was promoted"), store, position(settings, sink))
                 say(f"The old checkpoint is kept as the savepoint {name}.")
             carry_out(journal, brought, files, open_writer(source), tell)
@@ -100,3 +103,8 @@ def promote(
     settle(found, f"Promotion of {source} to {where}", "Promote?", where, path, dry_run, yes, json, work)
     if not json and not dry_run and run is not None:
         out(f"Run it with: respool run {run.pipeline}" + ("" if "/" not in path else f" --checkpoint {path}"))
+
+
+def _is_of(manifest: "Manifest", checkpoint: "Checkpoint") -> bool:
+    newest = checkpoint.commits[-1] if checkpoint.commits else None
+    return (manifest.query_id, manifest.batch) == (checkpoint.query_id, newest)

@@ -1,0 +1,264 @@
+"""kill -9 at any moment of create, restore, fork, promote: nothing half-made counts, nothing of the original is harmed.
+
+Each command is run again and again, and killed before another one of the changes that it makes on disk. After each kill
+the test looks at what is left, and lets the same command finish.
+"""
+
+import os
+import random
+import shutil
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from respool.checkpoint import apply, history
+from respool.checkpoint.local_files import LocalFiles
+from respool.checkpoint.read import Checkpoint
+from respool.cli.app import app
+from respool.errors import CheckpointError
+from respool.savepoint.store import Store
+from respool.savepoint.verify import verify
+from support.golden import unpack
+
+_CHANGES = ("replace", "link", "rename", "unlink", "rmdir", "makedirs", "fsync")
+_FIRST, _LAST, _BETWEEN = 6, 20, 25  # so many changes before which a command is killed
+
+
+def respool(*words: str) -> str:
+    """Run a command in this process, and return what it printed; whatever it raises is raised here."""
+    result = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return str(result.output)
+
+
+def run_watched(at: int | None, *words: str) -> int | None:
+    """Run a command in a process of its own, and return how many changes it made; None when it was killed.
+
+    Args:
+        at: The change before which it is killed; None for none.
+        words: The command.
+    """
+    ours, theirs = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # other threads of the test run do not matter to the child
+        child = os.fork()
+    if child == 0:
+        try:
+            changes = _watch(at)
+            respool(*words)
+            os.write(theirs, str(len(changes)).encode())
+            os._exit(0)
+        except BaseException as error:
+            os.write(2, repr(error).encode())
+            os._exit(1)
+    os.close(theirs)
+    with os.fdopen(ours) as pipe:
+        told = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return None
+    assert os.WEXITSTATUS(status) == 0
+    return int(told)
+
+
+def _watch(at: int | None) -> list[str]:
+    """Return a list that grows with every change that this process makes; before one of them, it is killed."""
+    changes: list[str] = []
+
+    def watched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*words: Any, **more: Any) -> Any:
+            if len(changes) == at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            changes.append(name)
+            return function(*words, **more)
+
+        return call
+
+    for name in _CHANGES:
+        setattr(os, name, watched(name, getattr(os, name)))
+    return changes
+
+
+def kills(reset: Callable[[], None], *words: str) -> Iterator[int]:
+    """Kill a command before its first changes, its last ones, and many in between; yield after each kill.
+
+    Args:
+        reset: Puts everything back to what it was before the command.
+        words: The command.
+    """
+    count = run_watched(None, *words)
+    assert count is not None
+    assert count > _FIRST + _LAST  # else the changes were not watched
+    between = range(_FIRST, count - _LAST)
+    chosen = random.Random(1).sample(between, min(_BETWEEN, len(between)))
+    for at in sorted({*range(_FIRST), *chosen, *range(count - _LAST, count)}):
+        reset()
+        if run_watched(at, *words) is None:
+            yield at
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """What Spark sees of a checkpoint: all but respool's own folder, and what a killed process did not finish."""
+    files = (file for file in folder.rglob("*") if file.is_file() and not file.name.endswith(".tmp"))
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in files
+        if file.relative_to(folder).parts[0] != "_respool"
+    }
+
+
+def everything(folder: Path) -> set[str]:
+    return {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+
+
+def startable(folder: Path) -> bool:
+    """Whether Spark would take the folder for a checkpoint to start on: there is a batch, and no fence is up."""
+    offsets = list((folder / "offsets").glob("[0-9]*")) if (folder / "offsets").is_dir() else []
+    return bool(offsets) and not any(file.read_bytes() == apply.FENCE for file in offsets)
+
+
+class Stage:
+    """A checkpoint, and a store of savepoints."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        self.folder = folder
+        self.checkpoint = unpack(folder, kind)
+        self.store = Store(str(folder / "store"))
+        self.options = ("--home", str(folder / "home"), "--savepoints", self.store.location)
+
+    def call(self, *words: str) -> str:
+        return respool(*words, *(self.options if words[0] != "checkpoint" else self.options[:2]))
+
+    def again(self, original: Path) -> None:
+        """Put the checkpoint back to what it was."""
+        shutil.rmtree(self.checkpoint)
+        shutil.copytree(original, self.checkpoint, copy_function=os.link)
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    # A killed process loses nothing that it has written, as a machine without power does; waiting for the disk is slow.
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    return Stage(tmp_path, "transform")
+
+
+def test_create(stage: Stage) -> None:
+    before = contents(stage.checkpoint)
+    words = ("savepoint", "create", str(stage.checkpoint), "one")
+    half = 0
+    for _ in kills(lambda: shutil.rmtree(stage.store.location, ignore_errors=True), *words, *stage.options):
+        assert contents(stage.checkpoint) == before
+        if stage.store.names():  # it was killed when all was done
+            assert not verify(stage.store.get("one")).wrong
+            continue
+        with pytest.raises(CheckpointError, match="There is no savepoint one"):
+            stage.store.get("one")
+        half += bool(everything(Path(stage.store.location)))
+        # What is left is in nobody's way, and goes with the next one of that name.
+        stage.call(*words)
+        _only_the_savepoint_is_there(stage)
+    assert half > 10
+
+
+def _only_the_savepoint_is_there(stage: Stage) -> None:
+    found = stage.store.get("one")
+    assert not verify(found).wrong
+    data = found.manifest.data
+    expected = {"one/manifest.json", *(f"one/{data}/{file.path}" for file in found.manifest.files)}
+    assert {path for path in everything(Path(stage.store.location)) if not path.endswith(".tmp")} == expected
+
+
+def test_restore(stage: Stage) -> None:
+    stage.call("savepoint", "create", str(stage.checkpoint), "one", "--batch", "9")
+    original = Path(shutil.copytree(stage.checkpoint, stage.folder / "original", copy_function=os.link))
+    before = contents(stage.checkpoint)
+    words = ("savepoint", "restore", "one", str(stage.checkpoint), "--yes", "--stopped")
+    stage.call(*words)
+    restored = contents(stage.checkpoint)
+    assert restored.keys() < before.keys()
+    stage.again(original)
+    for _ in kills(lambda: stage.again(original), *words, *stage.options):
+        now = contents(stage.checkpoint)
+        assert now in (before, restored) or not startable(stage.checkpoint)
+        assert not verify(stage.store.get("one")).wrong
+        pending = history.pending(LocalFiles(stage.checkpoint))
+        back = Path(shutil.copytree(stage.checkpoint, stage.folder / "back", copy_function=os.link))
+        if now != restored or pending is not None:
+            stage.call(*words)
+        assert contents(stage.checkpoint) == restored
+        if pending is not None or now == restored:
+            stage.call("checkpoint", "undo", str(back), "--yes")
+        assert contents(back) == before
+        shutil.rmtree(back)
+
+
+def test_fork(stage: Stage) -> None:
+    stage.call("savepoint", "create", str(stage.checkpoint), "one")
+    before = contents(stage.checkpoint)
+    new = stage.folder / "fork"
+    words = ("savepoint", "fork", "one", str(new))
+    for _ in kills(lambda: shutil.rmtree(new, ignore_errors=True), *words, *stage.options):
+        if startable(new):
+            _is_a_whole_fork(stage, new)
+        if not startable(new) or history.pending(LocalFiles(new)) is not None:
+            stage.call(*words)  # the same command finishes it
+        _is_a_whole_fork(stage, new)
+        assert "A restart will find all it needs" in stage.call("checkpoint", "verify", str(new))
+        assert not everything(new / "_respool" / "staged")
+        assert contents(stage.checkpoint) == before
+        assert not verify(stage.store.get("one")).wrong
+
+
+def _is_a_whole_fork(stage: Stage, new: Path) -> None:
+    forked, original = Checkpoint(LocalFiles(new)), Checkpoint(LocalFiles(stage.checkpoint))
+    manifest = stage.store.get("one").manifest
+    assert forked.query_id != original.query_id
+    assert forked.next_batch == manifest.next_batch
+    rewritten = {"metadata", ".metadata.crc", *(path for path in contents(new) if "/_metadata/v2/" in path)}
+    hidden = {f"{path.rpartition('/')[0]}/.{path.rpartition('/')[2]}.crc" for path in rewritten}
+    saved = {one.path for one in manifest.files}
+    assert contents(new).keys() - rewritten - hidden == saved - rewritten - hidden
+
+
+def test_promote(stage: Stage) -> None:
+    stage.call("savepoint", "create", str(stage.checkpoint), "one", "--batch", "9")
+    fork = stage.folder / "fork"
+    stage.call("savepoint", "fork", "one", str(fork))
+    original = Path(shutil.copytree(stage.checkpoint, stage.folder / "original", copy_function=os.link))
+    before, forked = contents(stage.checkpoint), contents(fork)
+    words = ("promote", str(fork), str(stage.checkpoint), "--yes", "--stopped", "--keep-as", "old")
+    stage.call(*words)
+    promoted = contents(stage.checkpoint)
+    assert Checkpoint(LocalFiles(stage.checkpoint)).query_id == Checkpoint(LocalFiles(fork)).query_id
+
+    def reset() -> None:
+        stage.store.delete("old")
+        stage.again(original)
+        (fork / "_respool" / "promoted.json").unlink(missing_ok=True)
+
+    reset()
+    for _ in kills(reset, *words, *stage.options):
+        now = contents(stage.checkpoint)
+        assert now in (before, promoted) or not startable(stage.checkpoint)
+        assert contents(fork) == forked
+        if "old" in stage.store.names():
+            assert not verify(stage.store.get("old")).wrong
+        pending = history.pending(LocalFiles(stage.checkpoint))
+        back = Path(shutil.copytree(stage.checkpoint, stage.folder / "back", copy_function=os.link))
+        if now != promoted or pending is not None:
+            stage.call(*words)
+        assert contents(stage.checkpoint) == promoted
+        assert not verify(stage.store.get("old")).wrong
+        assert stage.store.get("old").manifest.batch == max(
+            int(name) for name in os.listdir(original / "commits") if name.isdecimal()
+        )
+        if pending is not None or now == promoted:
+            stage.call("checkpoint", "undo", str(back), "--yes")
+        assert contents(back) == before
+        shutil.rmtree(back)
