@@ -7,6 +7,7 @@ from respool.checkpoint import loading, target
 from respool.checkpoint.model import SNAPSHOTS, Span, StateStore, spans
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.state_shape import SIDES, Operator, operators, readable, rows_store, spans_text
+from respool.checkpoint.summary import require_checkpoint
 from respool.checkpoint.verifying import operator_facts
 from respool.errors import CheckpointError, did_you_mean
 
@@ -66,6 +67,7 @@ def newest(checkpoint: Checkpoint) -> int:
     """Return the newest finished batch; raise CheckpointError when there is none."""
     found = [one for one in checkpoint.commits if checkpoint.has("offsets", one)]
     if not found:
+        require_checkpoint(checkpoint)
         raise CheckpointError(f"The query of {checkpoint.root} has finished no batch yet: there is no state to read.")
     return found[-1]
 
@@ -127,6 +129,7 @@ def _stores(checkpoint: Checkpoint, operator: Operator, batch: int) -> list[Stat
 
 def _operator(checkpoint: Checkpoint, found: Sequence[Operator], wanted: Wanted) -> Operator:
     if not found:
+        require_checkpoint(checkpoint)
         raise CheckpointError(f"The query of {checkpoint.root} keeps no state: there is nothing to read.")
     known = ", ".join(f"{one.number} ({one.kind})" for one in found)
     if wanted.operator is None:

@@ -104,7 +104,7 @@ class Summary:
 
 def summarize(checkpoint: Checkpoint, newest: int | None = 100) -> Summary:
     """Return what a checkpoint holds; of its batches only so many of the newest are read, None for all."""
-    _require_checkpoint(checkpoint)
+    require_checkpoint(checkpoint)
     shown = checkpoint.offsets if newest is None else checkpoint.offsets[-newest:]
     before = [one - 1 for one in shown[:1] if checkpoint.has("offsets", one - 1)]
     checkpoint.read_ahead([f"offsets/{one}" for one in (*before, *shown)])
@@ -127,7 +127,8 @@ def summarize(checkpoint: Checkpoint, newest: int | None = 100) -> Summary:
     )
 
 
-def _require_checkpoint(checkpoint: Checkpoint) -> None:
+def require_checkpoint(checkpoint: Checkpoint) -> None:
+    """Raise CheckpointError when a folder is no checkpoint."""
     known = {"offsets", "commits", "state", "sources"} & {folder.split("/")[0] for folder in checkpoint.folders}
     if not known and "metadata" not in checkpoint.folders[""]:
         inside = sorted({folder.split("/")[0] for folder in checkpoint.folders if folder} | set(checkpoint.folders[""]))
