@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from respool.checkpoint import state
 from respool.checkpoint.state_choice import Wanted, choose
-from respool.checkpoint.state_shape import Operator, operators
+from respool.checkpoint.state_shape import SIDES, Operator, operators
 from respool.errors import RespoolError
 from respool.savepoint.store import Savepoint
 
@@ -33,7 +33,7 @@ def load(spark: "SparkSession", savepoint: Savepoint) -> tuple[dict[str, int], l
 def _parts(operator: Operator) -> Iterator[Wanted]:
     """Yield all that can be read of an operator."""
     if not operator.is_transform:
-        yield from (Wanted(operator=operator.number, store=store) for store in operator.stores)
+        yield from (Wanted(operator=operator.number, store=one) for one in operator.views if one not in SIDES)
         return
     yield from (Wanted(operator=operator.number, variable=one.name) for one in operator.variables)
     if operator.has_timers:
