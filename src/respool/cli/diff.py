@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from respool.cli.audit import DIFFERS
-from respool.cli.diff_inputs import Finder, check_request, since_of
-from respool.cli.options import BootstrapServers, Home, Json, load
+from respool.cli.diff_inputs import Finder, check_request, since_fork, since_of, since_savepoint
+from respool.cli.options import BootstrapServers, Home, Json, Savepoints, load
 from respool.cli.render import out, out_json, say, table
 from respool.cli.reprocess_inputs import Master
 
@@ -25,6 +25,14 @@ def diff(
         str, typer.Argument(metavar="A", help="A checkpoint (name, folder or URL), kafka:TOPIC, or delta:TABLE.")
     ],
     b: Annotated[str, typer.Argument(metavar="B", help="What it is compared with, named in the same way.")],
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SAVEPOINT",
+            help="Only what came after this savepoint.  [default: the one of the fork, when a checkpoint is named that "
+            "is one]",
+        ),
+    ] = None,
     since_batch: Annotated[
         int | None,
         typer.Option(metavar="N", min=0, help="Only what later batches have sent, by the headers of records."),
@@ -50,6 +58,7 @@ def diff(
         str | None, typer.Option(metavar="FOLDER", help="A new folder for all differences, as Parquet.")
     ] = None,
     master: Master = None,
+    savepoints: Savepoints = None,
     bootstrap_servers: BootstrapServers = None,
     home: Home = None,
     json: Json = False,
@@ -60,11 +69,21 @@ def diff(
     """
     from respool.diff.model import Request
 
-    settings = load(home=home, bootstrap_servers=bootstrap_servers, master=master)
+    settings = load(home=home, bootstrap_servers=bootstrap_servers, master=master, savepoints=savepoints)
     finder = Finder(settings)
     sides = (finder.find(a), finder.find(b))
-    since = since_of(*sides, since_batch, since_time, since_version, settings)
-    request = Request(*sides, since, tuple(key or ()), tuple(ignore or ()))
+    moments = (since_batch, since_time, since_version)
+    if since is not None and any(one is not None for one in moments):
+        raise typer.BadParameter("--since names a moment itself: leave the other --since options out")
+    forked = since_fork((a, b), settings) if since is None and all(one is None for one in moments) else None
+    if since is not None:
+        counts = since_savepoint(since, settings)
+    elif forked is not None:
+        counts, name = forked
+        say(f"Only what came after the savepoint {name}, which the fork is from, is compared.")
+    else:
+        counts = since_of(*sides, since_batch, since_time, since_version, settings)
+    request = Request(*sides, counts, tuple(key or ()), tuple(ignore or ()))
     report = _compare(finder, request, limit, output)
     if json:
         out_json(_report_json(request, report, output))

@@ -1,6 +1,8 @@
 """What `respool diff` is given, turned into what the library compares; no JVM."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -149,6 +151,35 @@ def since_of(
         )
     moment = None if time is None else parse_time(time, ZoneInfo(settings.timezone or "UTC"))
     return Since(batch=batch, time=moment, version=version)
+
+
+def since_savepoint(name: str, settings: Settings) -> "Since":
+    """Return which rows count since a savepoint: those of later batches."""
+    from respool.cli.savepoint_inputs import find
+    from respool.savepoint.store import since
+
+    return since(find(name, settings).manifest)
+
+
+def since_fork(texts: Sequence[str], settings: Settings) -> "tuple[Since, str] | None":
+    """Return which rows count when one of two checkpoints is a fork, and the savepoint's name; None when none is."""
+    from respool.checkpoint.claim import fork_of
+    from respool.checkpoint.files import open_reader
+    from respool.diff.model import Since
+    from respool.savepoint.store import read, since
+
+    for text in texts:
+        try:
+            fork = fork_of(open_reader(locate(text, settings)))
+        except CheckpointError:
+            continue
+        if fork is None:
+            continue
+        try:
+            return since(read(fork.location).manifest), fork.savepoint
+        except (CheckpointError, FileNotFoundError):  # it was deleted since
+            return Since(batch=fork.batch, time=datetime.fromisoformat(fork.created)), fork.savepoint
+    return None
 
 
 def check_request(request: "Request") -> None:

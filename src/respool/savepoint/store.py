@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from respool.checkpoint.files import Reader, Writer, absolute, new_writer, open_reader
 from respool.checkpoint.read import Checkpoint
+from respool.diff.model import Since
 from respool.errors import CheckpointError, did_you_mean
 from respool.savepoint.manifest import Manifest, parse, text_of
 
@@ -160,6 +161,13 @@ def read(location: str) -> Savepoint:
     """Return the savepoint at a folder or URL; raise FileNotFoundError when there is none."""
     data = new_writer(location).read(MANIFEST)
     return Savepoint(location, parse(f"{location}/{MANIFEST}", data))
+
+
+def since(manifest: Manifest) -> Since:
+    """Return which rows of an output count as written after a savepoint."""
+    sink = manifest.sink
+    offsets = {int(one): end for one, end in sink.offsets.items()} if sink.offsets is not None else None
+    return Since(manifest.batch, manifest.created, offsets, sink.version, sink.output)
 
 
 def check_name(name: str) -> None:
