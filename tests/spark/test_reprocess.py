@@ -197,22 +197,22 @@ def session_of(row: dict[str, Any]) -> tuple[str, int, int, int]:
 
 def test_a_session_of_weeks_is_read_without_the_hours_beyond_it(spark: "SparkSession", tmp_path: Path) -> None:
     pipeline = sessions(topic="weeks", gap="2 hours")
-    first = SEVEN - timedelta(hours=500)
-    others = [(first + timedelta(hours=hour), f"other-{hour}") for hour in range(3500)]
-    long = [(SEVEN + timedelta(hours=hour), "long") for hour in range(2000)]
+    first = SEVEN - timedelta(hours=150)
+    others = [(first + timedelta(hours=hour), f"other-{hour}") for hour in range(1050)]
+    long = [(SEVEN + timedelta(hours=hour), "long") for hour in range(600)]
     events = [(time, event(time.isoformat(), visit=visit)) for time, visit in others + long]
     table = write_hours(tmp_path / "archive", pipeline.topic, events)
-    middle = SEVEN + timedelta(hours=1500)
+    middle = SEVEN + timedelta(hours=450)
     request = Request(pipeline, Span(middle, middle + timedelta(minutes=1)))
     computation = computation_of(spark, request, table)
     found = {row["visit_id"]: row for row in told(computation)}
-    assert set(found) == {"long", "other-2000"}
-    assert found["long"]["visited_pages"] == 2000
+    assert set(found) == {"long", "other-600"}
+    assert found["long"]["visited_pages"] == 600
     assert found["long"]["session_start"] == SEVEN
     read, size = computation.reader.was_read(), computation.reader.size
-    assert size.files == 3500
-    # The 2000 hours of the session, and at each end not more than a quarter too much.
-    assert 2000 <= read.files <= 2000 * 5 / 4
+    assert size.files == 1050
+    # The 600 hours of the session, and at each end not more than a quarter too much.
+    assert 600 <= read.files <= 600 * 5 / 4
 
 
 def test_only_the_hours_of_a_span_are_read(spark: "SparkSession", tmp_path: Path) -> None:
