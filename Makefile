@@ -31,8 +31,9 @@ check: $(STAMP) ## Lint and type-check
 .PHONY: test
 test: check ## Run all tests, on real brokers and real Sparks, in two processes
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
-# A Spark test keeps little more than one core busy. The short ones come last, so that both processes end together.
-TESTS := tests/spark tests/kafka tests/scenarios tests/unit
+# A Spark test keeps little more than one core busy. The long ones come first and the short ones last, so that
+# both processes end together.
+TESTS := tests/scenarios tests/kafka tests/spark tests/unit
 
 .PHONY: bench
 bench: $(STAMP) ## Measure a large checkpoint's show and plan of a rewind (ARGS), and a window from a large archive
