@@ -22,6 +22,7 @@ from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.request import Request, World
 from respool.checkpoint.state_choice import Wanted, choose
 from respool.checkpoint.target import ToBatch
+from respool.checkpoint.verifying.verify import verify
 from respool.cli.app import app
 from respool.errors import CheckpointError, SettingsError
 from respool.pipeline import find
@@ -282,6 +283,24 @@ def test_the_state_of_a_join_and_a_deduplication(spark: "SparkSession", tmp_path
     assert {row["id"] for row in added if row["change"] == "update"} >= {
         row["id"] for row in events(3, "other") if row["amount"] < 50
     }
+
+
+def test_a_total_of_all_rows_has_one_partition(spark: "SparkSession", tmp_path: Path) -> None:
+    def total(session: "SparkSession", source: Source) -> "DataFrame":
+        rows = session.readStream.schema("amount INT").option("maxFilesPerTrigger", 1).json(source["path"])
+        return rows.selectExpr("amount + 1 AS more", "amount").groupBy().agg({"amount": "sum", "more": "sum"})
+
+    kind = Kind("total", JOIN.conf, total)
+    source = write_files(tmp_path / "input", range(2))
+    checkpoint = tmp_path / "checkpoint"
+    results = run(spark, kind, source, checkpoint)
+    assert all(one.status != "broken" for one in verify(opened(checkpoint)))
+    sums = [[sum(one["amount"] + more for one in events(0) + events(1)[:count]) for more in (0, 1)] for count in (0, 8)]
+    assert [tuple(one.values()) for one in read(spark, checkpoint)] == [tuple(sums[1])]
+    rewind(checkpoint, 1)
+    (row,) = read(spark, checkpoint)
+    assert row == {"value.sum": sums[0][0], "value.sum_2": sums[0][1]}
+    assert run(spark, kind, source, checkpoint) == {1: results[1]}
 
 
 def totals(kind: str, batch: int) -> Rows:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any, TypeVar
 
-from respool.checkpoint import layout, logs
+from respool.checkpoint import layout, logs, schema_file
 from respool.checkpoint.files import Listing, Reader
 from respool.checkpoint.model import Committed, Planned, StateStore
 from respool.errors import CheckpointError
@@ -92,6 +92,26 @@ class Checkpoint:
         """Return how many partitions the state has that a batch reads or writes, as far as the checkpoint says."""
         found = self.planned(batch).conf.get("spark.sql.shuffle.partitions")
         return int(found) if found and found.isdecimal() else None
+
+    def partitions_of(self, operator: int, partitions: int | None) -> int:
+        """Return how many partitions an operator has, when the query's number of partitions is this or unknown.
+
+        An operator whose state has no key, as a total of all rows or a limit, has one.
+        """
+        own = {one.partition for one in self.stores if one.operator == operator}
+        if partitions is None:
+            return max(own, default=-1) + 1
+        return 1 if own == {0} and partitions > 1 and self._has_no_key(operator) else partitions
+
+    def _has_no_key(self, operator: int) -> bool:
+        path = f"state/{operator}/0/_metadata/schema"
+        if path not in self._read:
+            try:
+                keys = [one.key["fields"] for one in schema_file.families(self.files.read(path))]
+                self._read[path] = all(field["type"] == "void" for fields in keys for field in fields)
+            except (OSError, CheckpointError, ValueError, KeyError, TypeError):
+                self._read[path] = False  # it will be told where it is needed
+        return bool(self._read[path])
 
     def _operator_metadata(self, operator: int) -> list[str]:
         base = f"state/{operator}/_metadata"

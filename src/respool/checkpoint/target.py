@@ -152,9 +152,7 @@ def expected_stores(checkpoint: Checkpoint, version: int) -> list[StateStore]:
     operators = sorted({one.operator for one in checkpoint.stores} | operators_named(checkpoint))
     found = []
     for operator in operators:
-        own = [one.partition for one in checkpoint.stores if one.operator == operator]
-        count = checkpoint.partitions(version - 1) or max(own, default=-1) + 1
-        for partition in range(count):
+        for partition in range(checkpoint.partitions_of(operator, checkpoint.partitions(version - 1))):
             for name in checkpoint.store_names(operator) or ("default",):
                 folder = f"state/{operator}/{partition}" + ("" if name == "default" else f"/{name}")
                 empty = StateStore(operator, partition, name, folder, ())

@@ -65,10 +65,7 @@ class Known:
         """Return the stores that must be there; one that is not comes without files."""
         found = []
         for operator in self.operators:
-            count = partitions
-            if count is None:
-                count = max((part for op, part, _ in self.stores if op == operator), default=-1) + 1
-            for partition in range(count):
+            for partition in range(self.checkpoint.partitions_of(operator, partitions)):
                 for name in self.checkpoint.store_names(operator) or ("default",):
                     folder = f"state/{operator}/{partition}" + ("" if name == "default" else f"/{name}")
                     empty = StateStore(operator, partition, name, folder, ())
