@@ -148,7 +148,7 @@ def test_show_verify_rewind_and_undo(run: Run, s3: Any, checkpoint: dict[str, st
     again = ok(run("show", CHECKPOINT, "--json"))
     assert [one["operation"] for one in again["rewinds"]] == ["rewind", "undo"]
     assert {**again, "rewinds": []} == shown
-    assert "No rewind" in error(run("undo", CHECKPOINT, "--yes"))
+    assert "No change" in error(run("undo", CHECKPOINT, "--yes"))
 
 
 def test_verify_finds_what_is_missing(s3: Any, run: Run, checkpoint: dict[str, str]) -> None:
@@ -302,3 +302,84 @@ def test_no_credentials(run: Run, golden: Path) -> None:
     assert "credentials" in error(run("show", CHECKPOINT, environ=none))
     words = ("rewind", str(golden), "--last", "1", "--dry-run", "--sink", f"delta:s3://{BUCKET}/table")
     assert "credentials" in error(run(*words, environ=none))
+
+
+# Savepoints on S3
+
+STORE = f"s3://{BUCKET}/savepoints"
+
+
+def called(*words: str) -> Any:
+    """Run a command of `respool` in this process, and return its JSON."""
+    done = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_savepoints_from_to_and_on_s3(s3: Any, checkpoint: dict[str, str], golden: Path, tmp_path: Path) -> None:
+    on_s3, local = ("--savepoints", STORE), ("--savepoints", str(tmp_path / "store"))
+    made = called("savepoint", "create", CHECKPOINT, "one", "--batch", "11", *on_s3)
+    assert (made["batch"], made["checkpoint"]) == (11, CHECKPOINT)
+    assert called("savepoint", "verify", "one", *on_s3)["ok"]
+    assert [one["name"] for one in called("savepoint", "list", *on_s3)] == ["one"]
+
+    # Put back, then taken back.
+    called("savepoint", "restore", "one", CHECKPOINT, "--yes", "--stopped", *on_s3)
+    assert called("checkpoint", "show", CHECKPOINT, *on_s3)["next_batch"] == 12
+    assert called("checkpoint", "verify", CHECKPOINT)["ok"]
+    called("checkpoint", "undo", CHECKPOINT, "--yes")
+    assert seen(s3) == checkpoint
+
+    # From S3 to this disk and on, with the same bytes.
+    copied = called("savepoint", "copy", "one", str(tmp_path / "store"), *on_s3)
+    assert called("savepoint", "verify", "one", *local)["ok"]
+    assert copied["bytes"] == made["bytes"]
+    back = called("savepoint", "copy", "one", STORE, "--as", "two", *local)
+    assert back["location"] == f"{STORE}/two"
+
+    # A second query from it, on S3 and on this disk.
+    forked = f"s3://{BUCKET}/fork"
+    called("savepoint", "fork", "two", forked, *on_s3)
+    shown = called("checkpoint", "show", forked, *on_s3)
+    assert shown["next_batch"] == 12
+    assert shown["query_id"] != made["query_id"]
+    assert called("checkpoint", "verify", forked)["ok"]
+    called("savepoint", "fork", "two", str(tmp_path / "fork"), *on_s3)
+    assert called("checkpoint", "verify", str(tmp_path / "fork"))["ok"]
+    called("promote", forked, CHECKPOINT, "--yes", "--stopped", "--keep-as", "old", *on_s3)
+    assert called("checkpoint", "show", CHECKPOINT, *on_s3)["query_id"] == shown["query_id"]
+    assert called("savepoint", "show", "old", *on_s3)["batch"] == 13
+
+    CliRunner().invoke(app, ["savepoint", "delete", "one", "--yes", *on_s3], catch_exceptions=False)
+    assert not s3.exists(f"{BUCKET}/savepoints/one")
+    with pytest.raises(CheckpointError, match=r"There is no savepoint one in s3://.*Savepoints there: two, old"):
+        called("savepoint", "show", "one", *on_s3)
+
+
+def test_a_savepoint_and_a_fork_that_are_cut_off_on_s3_are_not_there(
+    s3: Any, golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stateless = shutil.copytree(golden, tmp_path / "stateless", ignore=shutil.ignore_patterns("state"))
+    _upload(s3, stateless)
+    checkpoint, forked = seen(s3), f"s3://{BUCKET}/fork"
+    create = ("savepoint", "create", CHECKPOINT, "one", "--savepoints", STORE)
+    fork = ("savepoint", "fork", "one", forked, "--savepoints", STORE)
+    for words, folder in ((create, "savepoints"), (fork, "fork")):
+        cut_off = 0
+        while True:
+            if s3.exists(f"{BUCKET}/{folder}"):
+                s3.rm(f"{BUCKET}/{folder}", recursive=True)
+            with monkeypatch.context() as broken:
+                _break(broken, cut_off)
+                try:
+                    called(*words)
+                    break  # there are no more changes
+                except Cut:
+                    cut_off += 3
+            assert seen(s3) == checkpoint
+            if folder == "savepoints":
+                assert not s3.exists(f"{BUCKET}/savepoints/one/manifest.json")
+            else:  # nothing, or what Spark does not start on
+                offsets = {path for path in seen(s3, "fork") if path.startswith("offsets/")}
+                assert not offsets or "offsets/14" in offsets
+        assert cut_off > 6
