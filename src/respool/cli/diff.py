@@ -180,7 +180,7 @@ def _row(request: "Request", one: "Difference") -> dict[str, Any]:
     if one.verdict == "differ":
         told = ", ".join(f"{name} {_value(old)} → {_value(new)}" for name, (old, new) in one.columns.items())
     else:
-        known = request.key_columns() or (request.a if one.verdict == "only_a" else request.b).key
+        known = request.key_columns() or request.a.key or request.b.key
         told = _words(one.a or one.b or {}, known if one.key is not None else ())
     return {"verdict": _WORDS[one.verdict], "rows": one.rows, "key": _key(one.key), "columns": told}
 
