@@ -1,6 +1,7 @@
 """Plays a scenario: shows each step, does it for real, and checks what comes of it."""
 
 import json
+import os
 import shlex
 import shutil
 import time
@@ -91,7 +92,7 @@ class Player:
             case ExpectCommand(words, code, output):
                 self._expect_command(words, code, output)
             case Start(words):
-                self._show(f"  $ respool run {' '.join(words)}")
+                self._show(f"  $ respool run {shlex.join(words)}")
                 self._runs.append(Running(("run", *words), self._settings.home, self._show_line))
             case Stop():
                 self._stop()
@@ -129,6 +130,7 @@ class Player:
                 assert_never(step)
 
     def _command(self, words: tuple[str, ...], expected: int) -> list[str]:
+        words = tuple(word.replace("{home}", os.path.relpath(self._settings.home)) for word in words)
         self._show(f"  $ respool {shlex.join(words)}")
         run = Running(words, self._settings.home, self._show_line)
         self._runs.append(run)

@@ -1,4 +1,7 @@
-"""What a scenario is made of: steps, as plain data. `player.py` plays them."""
+"""What a scenario is made of: steps, as plain data. `player.py` plays them.
+
+`{home}` in a word of a command stands for the folder in which the scenario is played.
+"""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,6 @@
 """The scenarios, by name; the first is the main one."""
 
-from respool.demo.scenarios import browsers, early_writer, micro_batch, reprocessor, windows
+from respool.demo.scenarios import browsers, early_writer, fork, micro_batch, reprocessor, windows
 from respool.demo.steps import Scenario
 
 SCENARIOS: dict[str, Scenario] = {
@@ -11,5 +11,6 @@ SCENARIOS: dict[str, Scenario] = {
         micro_batch.SCENARIO,
         browsers.SCENARIO,
         early_writer.SCENARIO,
+        fork.SCENARIO,
     )
 }
