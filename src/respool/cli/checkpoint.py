@@ -82,7 +82,7 @@ def show(
     table(text.operator_rows(found), columns, "No state.")
     if past:
         out("")
-        out(f"{len(past)} changes by respool; see: respool checkpoint history {path}")
+        out(f"{len(past)} change{'s' * (len(past) != 1)} by respool; see: respool checkpoint history {path}")
 
 
 @app.command()
