@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -74,10 +75,15 @@ def test_the_settings_of_the_readme_are_read(tmp_path: Path) -> None:
     assert find("visit-counts", settings.pipelines["visit-counts"]).summary.startswith("Counts visits in windows of 15")
 
 
+@cache
+def help_of(respool: str, *command: str) -> str:
+    return subprocess.run([respool, *command, "--help"], capture_output=True, text=True, check=True, timeout=30).stdout
+
+
 @pytest.mark.parametrize("line", sorted(set(re.findall(r"^(respool .*?)(?:  +#.*)?$", README, re.MULTILINE))))
 def test_every_command_and_option_of_the_readme_exists(line: str, respool: str) -> None:
     words = line.split()[1:]
     command = words[:2] if words[0] in ("archive", "broker", "checkpoint", "topic") else words[:1]
-    told = subprocess.run([respool, *command, "--help"], capture_output=True, text=True, check=True, timeout=30).stdout
+    told = help_of(respool, *command)
     for option in (word for word in words if word.startswith("--")):
         assert option in told, f"respool {' '.join(command)} has no {option}"
