@@ -26,7 +26,7 @@ COUNT = 200_000
 BROWSERS = ("Firefox", "Chrome", "Safari", "Opera")
 # An hour of visits, 5 % of them out of order by less than any watermark, with records that do not decode in between.
 PLAN = VisitsPlan(
-    count=COUNT, visits=COUNT // 12, pages_per_visit=6, late=0.05, lateness=timedelta(minutes=5), malformed=0.01
+    count=COUNT, visits=COUNT // 12, pages_per_visit=12, late=0.05, lateness=timedelta(minutes=5), malformed=0.01
 )
 LAST = datetime(2030, 1, 1, tzinfo=timezone.utc)  # a visit far in the future ends every window and session
 
@@ -113,7 +113,7 @@ def stage(spark: "SparkSession", kafka: Kafka, settings: Settings, hour: str, tm
     return Stage(spark, kafka, replace(settings, home=tmp_path), hour)
 
 
-@pytest.mark.parametrize("size", [None, 90_000, 20_000])
+@pytest.mark.parametrize("size", [None, 20_000])
 def test_windows_and_browsers(stage: Stage, good: list[dict[str, Any]], size: int | None) -> None:
     window, browser = ("window",), ("browser", "window")
     keys = {"visit-counts": window, "visit-windows": window, "browser-stats-stateful": browser}
