@@ -10,17 +10,10 @@ from typing import TYPE_CHECKING
 import confluent_kafka
 import pytest
 
-from respool.checkpoint.local_files import LocalFiles
-from respool.checkpoint.read import Checkpoint
-from respool.checkpoint.request import Request, World
-from respool.checkpoint.target import ToBatch
 from respool.kafka import Kafka
-from respool.savepoint import bring
-from respool.savepoint.create import Wanted, create
-from respool.savepoint.manifest import SinkPosition
-from respool.savepoint.plan import plan_restore
-from respool.savepoint.store import Savepoint, Store
+from respool.savepoint.store import Store
 from support.queries import end_maintenance
+from support.savepoints import restore, save
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -108,17 +101,6 @@ def generate(kafka: Kafka, topic: str) -> Counts:
     return expected
 
 
-def position(_: Checkpoint, __: int) -> SinkPosition:
-    return SinkPosition("foreachBatch")
-
-
-def restore(savepoint: Savepoint, where: Path) -> None:
-    request = Request(ToBatch(savepoint.manifest.next_batch), words=savepoint.manifest.name)
-    plan = plan_restore(savepoint, None, str(where), request, World(now=datetime.now(timezone.utc)))
-    assert not plan.refusals
-    bring.carry_out(plan.journal, plan.cargo, LocalFiles(where))
-
-
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_every_savepoint_of_a_query_under_load_restores_to_the_uninterrupted_run(
     spark: "SparkSession", kafka: Kafka, topic: str, tmp_path: Path, provider: str
@@ -135,7 +117,7 @@ def test_every_savepoint_of_a_query_under_load_restores_to_the_uninterrupted_run
             time.sleep(0.05)
         moments = random.Random(11)
         for number in range(SAVEPOINTS):
-            create(Wanted(str(checkpoint), f"s{number}"), store, position)
+            save(checkpoint, store, f"s{number}")
             time.sleep(moments.uniform(0, 0.3))
         generator.join()
         running.processAllAvailable()

@@ -18,40 +18,22 @@ from respool.checkpoint.target import ToBatch
 from respool.checkpoint.undo import plan_undo
 from respool.checkpoint.verifying.verify import verify as verify_checkpoint
 from respool.errors import CheckpointError
-from respool.savepoint import bring, create
-from respool.savepoint.create import Wanted
-from respool.savepoint.manifest import SinkPosition
+from respool.savepoint import bring
 from respool.savepoint.move import copy_to
 from respool.savepoint.plan import plan_fork, plan_restore
 from respool.savepoint.store import Savepoint, Store
 from respool.savepoint.verify import verify
 from support import golden
+from support.savepoints import fork_plan, restore, save
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 # Spark writes no offsets of all batches when it tracks its progress asynchronously.
 KINDS = [(version, kind) for version in golden.versions() for kind in golden.kinds(version) if kind != "async"]
 
 
-def position(_: Checkpoint, __: int) -> SinkPosition:
-    return SinkPosition("console", unknown="This kind of sink does not tell.")
-
-
-def save(checkpoint: Path, store: Store, name: str = "one", batch: int | None = None) -> Savepoint:
-    return create.create(Wanted(str(checkpoint), name, batch), store, position)
-
-
 def seen(folder: Path) -> dict[str, bytes]:
     files = (file for file in folder.rglob("*") if file.is_file())
     return {str(f.relative_to(folder)): f.read_bytes() for f in files if f.relative_to(folder).parts[0] != "_respool"}
-
-
-def restore(savepoint: Savepoint, checkpoint: Path) -> None:
-    """Restore a savepoint as the command does."""
-    now = Checkpoint(LocalFiles(checkpoint)) if checkpoint.exists() else None
-    request = Request(ToBatch(savepoint.manifest.next_batch), words="one", allow_data_loss=True)
-    plan = plan_restore(savepoint, now, str(checkpoint), request, World(now=NOW, ours=True))
-    assert not plan.refusals
-    bring.carry_out(plan.journal, plan.cargo, LocalFiles(checkpoint))
 
 
 @pytest.fixture
@@ -152,7 +134,7 @@ def test_an_undo_is_refused_once_the_restored_query_has_run(checkpoint: Path, st
 def test_a_fork_is_another_query_and_knows_where_it_comes_from(checkpoint: Path, store: Store, tmp_path: Path) -> None:
     savepoint = save(checkpoint, store)
     where = tmp_path / "fork"
-    plan = plan_fork(savepoint, str(where), Request(ToBatch(0), words="one"), World(now=NOW))
+    plan = fork_plan(savepoint, where)
     bring.carry_out_fork(plan.journal, plan.cargo, LocalFiles(where))
     fork, original = Checkpoint(LocalFiles(where)), Checkpoint(LocalFiles(checkpoint))
     assert fork.query_id == plan.journal.query_ids[-1] != original.query_id
@@ -220,7 +202,7 @@ def test_damage_is_found_by_verify_and_stops_a_restore_and_a_copy_before_anythin
         assert seen(checkpoint) == before
         assert history.pending(LocalFiles(checkpoint)) is None
         where = tmp_path / "fork"
-        plan = plan_fork(savepoint, str(where), Request(ToBatch(0), words="one"), World(now=NOW))
+        plan = fork_plan(savepoint, where)
         if file.name != "metadata":  # a fork has one of its own
             with pytest.raises(CheckpointError, match=told):
                 bring.carry_out_fork(plan.journal, plan.cargo, LocalFiles(where))

@@ -1,0 +1,163 @@
+"""A fork goes on beside the original; what both wrote is compared; the fork becomes the pipeline's checkpoint."""
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from respool import topics
+from respool.checkpoint.local_files import LocalFiles
+from respool.checkpoint.read import Checkpoint
+from respool.cli.app import app
+from respool.diff.compare import compare
+from respool.diff.model import Report, Request, Side
+from respool.errors import CheckpointError
+from respool.kafka import Kafka
+from respool.pipeline import Pipeline
+from respool.progress import Progress
+from respool.runner import Runner, RunOptions
+from respool.savepoint.store import Savepoint, Store, since
+from respool.settings import Settings
+from respool.visits.counts import visit_counts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+START = datetime(2025, 9, 4, 7, tzinfo=timezone.utc)
+BATCHES = 20
+IN_A_BATCH = 4
+
+
+def visits(first: int, last: int) -> list[topics.Message]:
+    """A visit a minute."""
+    times = [START + timedelta(minutes=number) for number in range(first, last)]
+    values = [{"visit_id": f"v{at.minute}", "event_time": at.isoformat(), "page": "home"} for at in times]
+    return [topics.Message(None, json.dumps(value).encode()) for value in values]
+
+
+class Stage:
+    """A pipeline that counts visits, its checkpoint, and its forks."""
+
+    def __init__(self, spark: "SparkSession", kafka: Kafka, settings: Settings, topic: str, folder: Path) -> None:
+        self._spark, self._kafka, self._topic = spark, kafka, topic
+        self._settings = replace(settings, home=folder)
+        self.store = Store(self._settings.savepoint_store)
+        self.checkpoint = folder / "checkpoints" / "visit-counts"
+
+    def pipeline(self, window: str = "10 minutes") -> Pipeline:
+        return visit_counts(topic=self._topic, output_topic=self.output(), window=window)
+
+    def output(self, suffix: str = "") -> str:
+        return f"{self._topic}-out{suffix}"
+
+    def run(self, window: str = "10 minutes", fork: Path | None = None, suffix: str | None = None) -> list[Progress]:
+        """Run a query on all that is there, in small batches, and return them."""
+        told: list[Progress] = []
+        options = RunOptions(
+            available_now=True,
+            max_offsets_per_trigger=IN_A_BATCH,
+            checkpoint=str(fork) if fork else None,
+            dead_letter=False,
+            sink_suffix=suffix,
+        )
+        with Runner(self._spark, self._kafka, self._settings, options, told.append, lambda _: None) as runner:
+            runner.start([self.pipeline(window)])
+            runner.wait()
+        return told
+
+    def respool(self, *words: str) -> str:
+        line = [*words, "--home", str(self._settings.home), "--bootstrap-servers", self._kafka.bootstrap_servers]
+        done = CliRunner().invoke(app, line, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return str(done.output)
+
+    def diff(self, savepoint: Savepoint, suffix: str) -> Report:
+        """Compare what the original and a fork wrote after a savepoint."""
+        sides = [Side("kafka", self.output(one)) for one in ("", suffix)]
+        return compare(self._spark, self._kafka, Request(sides[0], sides[1], since(savepoint.manifest)))
+
+    def results(self, suffix: str = "") -> dict[str, int]:
+        """Return the newest count of every window that was written."""
+        found = [json.loads(one.value) for one in topics.read(self._kafka, self.output(suffix)) if one.value]
+        return {one["window"]["start"]: one["count"] for one in found}
+
+
+@pytest.fixture
+def stage(spark: "SparkSession", kafka: Kafka, settings: Settings, topic: str, tmp_path: Path) -> Stage:
+    topics.produce(kafka, topic, visits(0, 30))
+    return Stage(spark, kafka, settings, topic, tmp_path)
+
+
+def at_once(*work: Callable[[], list[Progress]]) -> list[list[Progress]]:
+    """Do several things at the same time; return what each returned, or raise what one raised."""
+    done: dict[int, list[Progress]] = {}
+    failed: list[BaseException] = []
+
+    def do(number: int) -> None:
+        try:
+            done[number] = work[number]()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=do, args=(number,)) for number in range(len(work))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return [done[number] for number in range(len(work))]
+
+
+def test_forks_go_on_beside_the_original_and_the_better_one_takes_its_place(
+    stage: Stage, kafka: Kafka, topic: str, tmp_path: Path
+) -> None:
+    stage.run()
+    stage.respool("savepoint", "create", "visit-counts", "one")
+    savepoint = stage.store.get("one")
+    same, changed = tmp_path / "same", tmp_path / "changed"
+    for where in (same, changed):
+        stage.respool("savepoint", "fork", "one", str(where))
+    topics.produce(kafka, topic, visits(30, 30 + BATCHES * IN_A_BATCH))
+    with pytest.raises(CheckpointError, match=r"is a fork of .*both would write there.*--sink-suffix"):
+        stage.run(fork=same)
+
+    original, twin, other = at_once(
+        stage.run,
+        lambda: stage.run(fork=same, suffix="-same"),
+        lambda: stage.run("20 minutes", fork=changed, suffix="-changed"),
+    )
+    first = savepoint.manifest.next_batch
+    for told in (original, twin, other):
+        assert [one.batch for one in told] == list(range(first, first + len(told)))
+        assert len(told) >= BATCHES
+        assert sum(one.rows for one in told) == BATCHES * IN_A_BATCH
+
+    # The same code says the same; other windows are other results.
+    report = stage.diff(savepoint, "-same")
+    assert report.summary.different == 0
+    assert report.summary.equal == len(stage.results("-same")) > 5
+    report = stage.diff(savepoint, "-changed")
+    assert report.summary.different > 0
+    assert {one.verdict for one in report.differences} == {"only_a", "only_b"}  # another width is another key
+
+    # The fork's checkpoint becomes the pipeline's; the old one can be had again.
+    before = Checkpoint(LocalFiles(stage.checkpoint)).query_id
+    told_by = stage.respool("promote", str(changed), "visit-counts", "--yes", "--keep-as", "old")
+    assert f"What the fork wrote stays in Kafka topic {stage.output('-changed')}" in told_by
+    after = Checkpoint(LocalFiles(stage.checkpoint))
+    assert after.query_id == Checkpoint(LocalFiles(changed)).query_id != before
+    assert stage.store.get("old").manifest.query_id == before
+    with pytest.raises(CheckpointError, match="was promoted: its query goes on in"):
+        stage.run("20 minutes", fork=changed, suffix="-changed")
+    topics.produce(kafka, topic, visits(200, 204))
+    promoted = stage.run("20 minutes")
+    assert promoted[0].batch == after.next_batch
+    # The later visits have closed two windows of 20 minutes, which the fork had begun; the second is half full.
+    assert [count for _, count in sorted(stage.results().items())[-2:]] == [20, 10]
