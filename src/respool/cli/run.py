@@ -80,6 +80,12 @@ def run(
         raise typer.BadParameter("--checkpoint is for a single pipeline; each of several has its own under the home")
     if console and sink_suffix:
         raise typer.BadParameter("--console writes to no sink: leave --sink-suffix out")
+    if from_savepoint and checkpoint is None:
+        raise typer.BadParameter("--from-savepoint needs a folder for the fork: name it with --checkpoint")
+    if from_savepoint and not (sink_suffix or console):
+        raise typer.BadParameter(
+            "--from-savepoint starts a second query: give it an output of its own with --sink-suffix, or --console"
+        )
     every = parse_duration(trigger) if trigger is not None else None
     kafka = connect(settings)
 
@@ -99,7 +105,7 @@ def run(
         sink_suffix=sink_suffix,
     )
     wanted = [options.apply(one) for one in found]
-    start = start_from(from_savepoint, checkpoint, wanted, options, settings) if from_savepoint else None
+    start = start_from(from_savepoint, checkpoint, wanted[0], settings) if from_savepoint and checkpoint else None
     for one in wanted:  # what can be refused at once is refused before Spark takes its time to start
         topics.require(kafka, one.topic)
         if start is None:

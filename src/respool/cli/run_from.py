@@ -1,9 +1,7 @@
 """`respool run --from-savepoint`: a pipeline, perhaps changed, that goes on from a savepoint as a fork."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
-
-import typer
 
 from respool.cli.render import say
 from respool.cli.savepoint_inputs import find
@@ -15,30 +13,30 @@ if TYPE_CHECKING:
 
     from respool.checkpoint.files import Writer
     from respool.pipeline import Pipeline
-    from respool.runner import RunOptions
     from respool.savepoint.store import Savepoint
 
 
 def start_from(
-    name: str, path: str | None, wanted: "Sequence[Pipeline]", options: "RunOptions", settings: Settings
+    name: str, path: str, wanted: "Pipeline", settings: Settings
 ) -> "Callable[[SparkSession, Pipeline], None] | None":
     """Return what makes the fork once Spark runs; None when it is there already, and only goes on.
+
+    Args:
+        name: The savepoint.
+        path: The fork's folder or URL.
+        wanted: The pipeline.
+        settings: Where savepoints are.
 
     Raises:
         CheckpointError: The savepoint is not there, is of another pipeline, or the fork's folder is taken.
     """
+    from respool.checkpoint import history
     from respool.checkpoint.claim import fork_of
     from respool.checkpoint.files import absolute
 
-    if path is None:
-        raise typer.BadParameter("--from-savepoint needs a folder for the fork: name it with --checkpoint")
-    if not (options.sink_suffix or options.console):
-        raise typer.BadParameter(
-            "--from-savepoint starts a second query: give it an output of its own with --sink-suffix, or --console"
-        )
     found, where = find(name, settings), absolute(path)
     fork = fork_of(_files(where))
-    if fork is not None:
+    if fork is not None and history.pending(_files(where)) is None:
         if fork.location != found.location:
             raise CheckpointError(
                 f"{path} is a fork of the savepoint {fork.savepoint} at {fork.location}, not of {found.location}. "
@@ -46,7 +44,7 @@ def start_from(
             )
         say(f"{path} is a fork of the savepoint {name} already, and goes on.")
         return None
-    _require_same(found, wanted[0])
+    _require_same(found, wanted)
 
     def start(spark: "SparkSession", pipeline: "Pipeline") -> None:
         from respool.cli.savepoint import make_fork
@@ -54,7 +52,7 @@ def start_from(
         _compare(spark, pipeline, found)
         make_fork(found, name, where, path, settings, tell=say)
 
-    _require_free(found, name, where, path)
+    _require_free(name, where, path)
     return start
 
 
@@ -64,7 +62,7 @@ def _files(where: str) -> "Writer":
     return new_writer(where)
 
 
-def _require_free(found: "Savepoint", name: str, where: str, path: str) -> None:
+def _require_free(name: str, where: str, path: str) -> None:
     from respool.checkpoint import history
     from respool.checkpoint.files import OWN
     from respool.savepoint.plan import require_new

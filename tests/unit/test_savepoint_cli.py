@@ -1,0 +1,192 @@
+"""`respool savepoint` and `respool promote` as a user types them. No Spark, no broker."""
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from support.golden import unpack
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """A golden checkpoint, as that of a pipeline in a home."""
+    home = tmp_path / ".respool" / "checkpoints"
+    home.mkdir(parents=True)
+    return unpack(tmp_path, "changelog-purged").rename(home / "mine")
+
+
+@pytest.fixture
+def run(respool: str, tmp_path: Path) -> Command:
+    def call(*words: str, answer: str = "") -> "subprocess.CompletedProcess[str]":
+        return subprocess.run([respool, *words], cwd=tmp_path, input=answer, capture_output=True, text=True, timeout=60)
+
+    return call
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def ok(done: "subprocess.CompletedProcess[str]") -> str:
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def fails(done: "subprocess.CompletedProcess[str]", *told: str) -> None:
+    assert done.returncode == 1, done.stdout + done.stderr
+    text = " ".join((done.stdout + done.stderr).split())
+    assert "Traceback" not in text
+    for one in told:
+        assert one in text
+
+
+def test_a_savepoint_from_its_making_to_its_end(run: Command, checkpoint: Path) -> None:
+    assert "No savepoint in" in ok(run("savepoint", "list"))
+    made = json.loads(ok(run("savepoint", "create", "mine", "one", "--reason", "before the upgrade", "--json")))
+    assert made["checkpoint"] == str(checkpoint)
+    listed = ok(run("savepoint", "list")).splitlines()
+    assert listed[1].split()[0] == "one"
+    assert "before the upgrade" in listed[1]
+    shown = ok(run("savepoint", "show", "one"))
+    for text in (f"Batch        {made['batch']}", made["query_id"], "Watermark", "Source 0", "before the upgrade"):
+        assert text in shown
+    assert "as they were saved. A query can start from it." in ok(run("savepoint", "verify", "one"))
+    timeline = ok(run("checkpoint", "show", "mine"))
+    assert f"one at batch {made['batch']}" in timeline
+    assert f"◆ one, {made['batch']}" in timeline
+    copied = json.loads(ok(run("savepoint", "copy", "one", "elsewhere", "--as", "kept", "--json")))
+    assert "as they were saved" in ok(run("savepoint", "verify", copied["location"]))
+    assert run("savepoint", "delete", "one", answer="n\n").returncode == 1
+    assert "Savepoint one is deleted." in ok(run("savepoint", "delete", "one", "--yes"))
+    assert "No savepoint in" in ok(run("savepoint", "list"))
+    assert "one at batch" not in ok(run("checkpoint", "show", "mine"))
+
+
+def test_a_restore_is_planned_asked_for_done_and_taken_back(run: Command, checkpoint: Path) -> None:
+    before = everything(checkpoint)
+    ok(run("savepoint", "create", "mine", "one", "--batch", "11"))
+    planned = ok(run("savepoint", "restore", "one", "mine", "--stopped", "--dry-run"))
+    assert "Next batch   12, in place of 14" in planned
+    (checkpoint / "commits" / "13").touch()
+    fails(run("savepoint", "restore", "one", "mine"), "was written to", "--stopped", "Nothing was changed")
+    assert run("savepoint", "restore", "one", "mine", "--stopped", answer="n\n").returncode == 1
+    assert everything(checkpoint) == before
+    assert "undo mine" in ok(run("savepoint", "restore", "one", "mine", "--stopped", answer="y\n"))
+    assert "12 is next" in ok(run("checkpoint", "show", "mine"))
+    assert "restore" in ok(run("checkpoint", "history", "mine"))
+    ok(run("checkpoint", "undo", "mine", "--yes"))
+    now = {path: data for path, data in everything(checkpoint).items() if not path.startswith("_respool/")}
+    assert now == before
+
+
+def test_a_fork_says_how_to_run_it_and_whose_it_is(run: Command, checkpoint: Path, tmp_path: Path) -> None:
+    ok(run("savepoint", "create", "mine", "one"))
+    ok(run("savepoint", "fork", "one", "second", "--dry-run"))
+    assert not (tmp_path / "second").exists()
+    assert "let it write to a place of its own" in ok(run("savepoint", "fork", "one", "second"))
+    assert f"of {checkpoint}, from the savepoint one at batch 13" in ok(run("checkpoint", "show", "second"))
+    promoted = ok(run("promote", "second", "mine", "--yes", "--stopped", "--keep-as", "old"))
+    assert "Batch 14 is the next to run" in promoted
+    assert json.loads(ok(run("savepoint", "list", "--json")))[-1]["name"] == "old"
+    fails(run("promote", "mine", "second", "--yes", "--stopped"), "is no fork", "Nothing was changed")
+
+
+def test_wrong_input_is_told_and_changes_nothing(run: Command, checkpoint: Path, tmp_path: Path) -> None:
+    ok(run("savepoint", "create", "mine", "monday"))
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    before = everything(tmp_path)
+    fails(run("savepoint", "create", "mine", "a/b"), "'a/b' is no name for a savepoint", "Nothing was changed")
+    fails(run("savepoint", "create", "mine", ""), "is no name for a savepoint")
+    fails(run("savepoint", "create", "mine", "monday"), "There is a savepoint monday already")
+    fails(run("savepoint", "create", "nine", "new"), "There is no checkpoint nine", "Did you mean 'mine'?")
+    fails(run("savepoint", "create", "mine", "new", "--batch", "3"), "Batch 3 cannot be kept", "Batches that can")
+    fails(run("savepoint", "create", "mine", "new", "--batch", "99"), "is not committed; the newest is 13")
+    fails(run("savepoint", "show", "munday"), "There is no savepoint munday", "Did you mean 'monday'?")
+    fails(run("savepoint", "restore", "no", "mine", "--yes"), "There is no savepoint no in", "monday")
+    fails(run("savepoint", "verify", "elsewhere/x"), "There is no savepoint at", "manifest.json")
+    fails(run("savepoint", "fork", "monday", "taken"), "taken is not empty", "name a new one", "Nothing was changed")
+    fails(run("savepoint", "fork", "monday", str(checkpoint)), "is not empty")
+    fails(run("savepoint", "delete", "tuesday", "--yes"), "There is no savepoint tuesday")
+    fails(run("promote", "taken", "mine", "--yes"), "has no committed batch")
+    fails(run("promote", "nowhere", "mine", "--yes"), "There is no checkpoint nowhere")
+    assert run("promote", "mine", "mine", "--yes").returncode == 2
+    assert run("savepoint", "restore", "monday", "mine", "--json").returncode == 2
+    assert everything(tmp_path) == before
+
+
+def test_a_run_from_a_savepoint_needs_a_folder_and_an_output_of_its_own(run: Command, tmp_path: Path) -> None:
+    for words, told in (
+        (["--console", "--sink-suffix", "-v2"], "leave --sink-suffix out"),
+        (["--from-savepoint", "one", "--sink-suffix", "-v2"], "name it with --checkpoint"),
+        (["--from-savepoint", "one", "--checkpoint", "fork"], "an output of its own with --sink-suffix"),
+    ):
+        wrong = run("run", "sessions", *words)
+        assert wrong.returncode == 2
+        assert told in " ".join(wrong.stderr.split())
+    assert everything(tmp_path) == {}
+
+
+def test_a_damaged_savepoint_is_told_by_verify_and_not_restored(run: Command, checkpoint: Path) -> None:
+    made = json.loads(ok(run("savepoint", "create", "mine", "one", "--json")))
+    before = everything(checkpoint)
+    file = next(Path(made["data"]).rglob("*.changelog"))
+    file.write_bytes(file.read_bytes() + b"x")
+    checked = run("savepoint", "verify", "one")
+    assert checked.returncode == 3
+    assert "bytes, expected" in checked.stdout
+    fails(run("savepoint", "restore", "one", "mine", "--yes", "--stopped"), "is damaged", "Nothing was changed")
+    assert {path: data for path, data in everything(checkpoint).items() if path != "_respool/lock"} == before
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 64 KiB that is nearly full."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True, text=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"only root can mount a small disk: {mounted.stderr.strip()}")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def test_a_full_disk_leaves_no_savepoint_no_fork_and_a_checkpoint_as_it_was(
+    run: Command, checkpoint: Path, small_disk: Path, tmp_path: Path
+) -> None:
+    ok(run("savepoint", "create", "mine", "one"))
+    before = everything(checkpoint)
+    with contextlib.suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as filler:
+        filler.write(b"x" * 32768)
+    full = ("No space left on device", "Make room")
+    fails(run("savepoint", "create", "mine", "two", "--savepoints", str(small_disk / "store")), *full)
+    assert set(everything(small_disk)) == {"filler"}
+    fails(run("savepoint", "copy", "one", str(small_disk / "store")), *full)
+    assert set(everything(small_disk)) == {"filler"}
+    fails(run("savepoint", "fork", "one", str(small_disk / "fork")), *full)
+    assert set(everything(small_disk)) == {"filler"}
+    fails(run("savepoint", "restore", "one", str(small_disk / "restored"), "--yes", "--stopped"), *full)
+    assert set(everything(small_disk)) <= {"filler", "restored/_respool/lock"}
+    assert everything(checkpoint) == before
+
+
+def test_no_jvm_and_no_kafka_client_is_loaded_to_make_a_savepoint(checkpoint: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; from respool.cli.app import app\n"
+        "try: app(['savepoint', 'create', 'mine', 'one'])\n"
+        "except SystemExit as end: assert not end.code\n"
+        "print([name for name in ('pyspark', 'fsspec', 'deltalake', 'confluent_kafka') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
