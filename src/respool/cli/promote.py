@@ -30,7 +30,7 @@ def promote(
     ] = None,
     sink: SinkOption = None,
     restore_sink: Annotated[
-        bool, typer.Option("--restore-sink", help="Bring a Delta or file sink back to where it was, too.")
+        bool, typer.Option("--restore-sink", help="Move aside what a file sink has of the batches that come.")
     ] = False,
     allow_data_loss: AllowDataLoss = False,
     stopped: Stopped = False,
@@ -83,6 +83,7 @@ def promote(
     request = Request(
         ToBatch(forked.next_batch),
         restore_sink=restore_sink,
+        new_query_id=True,  # the pipeline goes on under the fork's
         allow_data_loss=allow_data_loss,
         stopped=stopped,
         reason=reason,
