@@ -70,7 +70,8 @@ def savepoint_lines(savepoint: Savepoint) -> Iterator[str]:
     yield line("Watermark", facts["watermark"] or "none yet")
     for one in manifest.sources:
         yield line(f"Source {one.source}", text_of(one.end))
-    yield line("State", f"{manifest.operators} stateful operators" if manifest.operators else "none")
+    operators = f"{manifest.operators} stateful operator{'s' * (manifest.operators > 1)}"
+    yield line("State", operators if manifest.operators else "none")
     yield line("Output", position_text(manifest.sink))
 
 
