@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from respool.diff.model import VERDICTS, Difference, Report, Request, Summary, Verdict
-from respool.diff.rows import read_rows, row_text
+from respool.diff.rows import read_rows, row_text, with_row
 from respool.errors import DiffError
 from respool.failures import first_words
 from respool.kafka import Kafka
@@ -65,19 +65,20 @@ def _joined(spark: "SparkSession", kafka: Kafka | None, request: Request) -> "Da
 
     sides = [
         read_rows(spark, kafka, request, side).select(
-            *("keyed", "key"), *[F.col(name).alias(f"{letter}_{name}") for name in ("row", "rows", "since", "clashes")]
+            *("keyed", "key"),
+            *[F.col(name).alias(f"{letter}_{name}") for name in ("value", "rows", "since", "clashes")],
         )
         for letter, side in (("a", request.a), ("b", request.b))
     ]
     both = sides[0].join(sides[1], ["keyed", "key"], "full_outer")
     both = both.where(F.coalesce("a_since", F.lit(False)) | F.coalesce("b_since", F.lit(False)))
-    a, b = (F.when(F.col(f"{one}_row").isNotNull(), F.col(f"{one}_rows")).otherwise(0) for one in "ab")
+    a, b = (F.when(F.col(f"{one}_value").isNotNull(), F.col(f"{one}_rows")).otherwise(0) for one in "ab")
+    both = both.withColumn("alike", F.coalesce(F.col("keyed") & (F.col("a_value") == F.col("b_value")), F.lit(False)))
+    for one in "ab":  # most rows are alike, byte for byte, and need not be read
+        both = with_row(both, F.when(~F.col("alike"), F.col(f"{one}_value")), f"{one}_row", request)
     common = F.least(a, b)
-    same = F.map_entries("a_row").eqNullSafe(F.map_entries("b_row"))
-    has = [
-        F.coalesce(F.try_element_at("a_row", F.lit(name)), F.try_element_at("b_row", F.lit(name))).isNotNull()
-        for name in request.key_columns()
-    ]
+    same = F.col("alike") | F.map_entries("a_row").eqNullSafe(F.map_entries("b_row"))
+    columns = F.json_object_keys(F.col("key").cast("string"))
     counted = {
         "equal": F.when(same, common).otherwise(0),
         "differ": F.when(same, 0).otherwise(common),
@@ -85,7 +86,7 @@ def _joined(spark: "SparkSession", kafka: Kafka | None, request: Request) -> "Da
         "only_b": b - common,
         "a_clashes": F.coalesce("a_clashes", F.lit(0)),
         "b_clashes": F.coalesce("b_clashes", F.lit(0)),
-        **{f"has_{number}": one for number, one in enumerate(has)},
+        **{f"has_{at}": F.array_contains(columns, name) for at, name in enumerate(request.key_columns())},
     }
     both = both.withColumns(counted).where("equal + differ + only_a + only_b > 0")
     different = F.col("differ") + F.col("only_a") + F.col("only_b") > 0
@@ -114,7 +115,7 @@ def _counts(found: "DataFrame", request: Request) -> dict[str, int]:
                 "Name more columns with --key."
             )
     for number, name in enumerate(columns):
-        if name not in request.ignore and row[f"has_{number}"] is False:
+        if row[f"has_{number}"] is False:
             raise DiffError(
                 f"No row of the {request.a}, and none of the {request.b}, has the column {name}. Name the columns that "
                 "identify a row with --key."

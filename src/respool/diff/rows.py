@@ -4,6 +4,7 @@ A row is a map from the names of its columns to their values, each as JSON in on
 name, no spaces, numbers by their value. A column that is null is as one that is not there.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from respool import records, topics
@@ -26,11 +27,11 @@ _EXACT = {
 
 
 def read_rows(spark: "SparkSession", kafka: Kafka | None, request: Request, side: Side) -> "DataFrame":
-    """Return the rows of one side as `keyed`, `key`, `row`, `rows`, `since` and `clashes`.
+    """Return the rows of one side as `keyed`, `key`, `value`, `rows`, `since` and `clashes`.
 
-    `keyed` tells whether a row has a key; else `key` is the row itself, and `rows` counts such rows. `row` is null
-    where a row was withdrawn. `since` tells whether the row counts. `clashes` is how many rows of a table stand under a
-    key that another one has already.
+    `keyed` tells whether a row has a key; else `key` is the row itself, and `rows` counts such rows. `value` holds the
+    bytes of a row, null where it was withdrawn; `with_row` reads them. `since` tells whether the row counts. `clashes`
+    is how many rows of a table stand under a key that another one has already.
 
     Args:
         spark: A session.
@@ -45,7 +46,10 @@ def read_rows(spark: "SparkSession", kafka: Kafka | None, request: Request, side
 
 
 def _topic_rows(spark: "SparkSession", kafka: Kafka, request: Request, side: Side) -> "DataFrame":
-    """Return the newest record of every key, and all records without one: `key`, `fields`, `since`, `at`."""
+    """Return the newest record of every key, and all records without one: `key`, `value`, `since`, `at`.
+
+    Where rows are known by columns, with the `fields` of the value.
+    """
     from pyspark.sql import functions as F
 
     starts, ends = topics.start_offsets(kafka, side.place), topics.end_offsets(kafka, side.place)
@@ -54,15 +58,12 @@ def _topic_rows(spark: "SparkSession", kafka: Kafka, request: Request, side: Sid
     since = _is_since(request, side).alias("since")
     found = found.select("key", "value", "partition", "offset", F.col("timestamp").alias("at"), since)
     identity = [F.concat(F.lit(b"k"), F.col("key"))]
-    columns = request.key_columns()
-    if columns:  # a record without a key is known by its columns
-        found = _with_fields(found)
+    kept: tuple[str, ...] = ("key", "value", "since")
+    if columns := request.key_columns():  # a record without a key is known by its columns
+        found, kept = _with_fields(found, F.col("value"), "fields"), (*kept, "fields")
         identity.append(F.concat(F.lit("c"), _key_text(columns)).cast("binary"))
     identity.append(F.concat_ws(":", F.lit("o"), "partition", "offset").cast("binary"))
-    found = found.withColumn("id", F.coalesce(*identity))
-    if columns:
-        return newest_records(found, "id", ("key", "fields", "since"))
-    return _with_fields(newest_records(found, "id", ("key", "value", "since")))
+    return newest_records(found.withColumn("id", F.coalesce(*identity)), "id", kept)
 
 
 def _is_since(request: Request, side: Side) -> "Column":
@@ -88,12 +89,12 @@ def _table_rows(spark: "SparkSession", request: Request, side: Side) -> "DataFra
     if then is None:
         return now
     before = _version_rows(spark, request, side, then).select(
-        "keyed", "key", F.col("row").alias("_row"), F.col("rows").alias("_rows")
+        "keyed", "key", F.col("value").alias("_value"), F.col("rows").alias("_rows")
     )
     more = F.greatest(F.col("rows") - F.coalesce("_rows", F.lit(0)), F.lit(0))
-    changed = ~F.map_entries("row").eqNullSafe(F.map_entries("_row"))
+    changed = ~F.col("value").eqNullSafe(F.col("_value"))
     return now.join(before, ["keyed", "key"], "full_outer").select(
-        *("keyed", "key", "row", F.when(F.col("keyed"), F.col("rows")).otherwise(more).alias("rows")),
+        *("keyed", "key", "value", F.when(F.col("keyed"), F.col("rows")).otherwise(more).alias("rows")),
         F.when(F.col("keyed"), changed).otherwise(more > 0).alias("since"),
         "clashes",
     )
@@ -107,64 +108,71 @@ def _version_rows(spark: "SparkSession", request: Request, side: Side, version: 
     # Beside a topic, times are rendered as its pipeline renders them; else in full.
     zones = (one.timezone for one in sorted((request.a, request.b), key=lambda one: one.kind == "delta"))
     options = {"timeZone": next(filter(None, zones), "UTC")} if request.mixed else {"timeZone": "UTC", **_EXACT}
-    value = F.to_json(F.struct(*[F.col(_quoted(name)) for name in table.columns]), options).cast("binary")
-    found = _with_fields(table.select(value.alias("value")))
-    nothing = F.lit(None).cast("binary")
-    return _by_key(
-        found.select(nothing.alias("key"), "fields", F.lit(True).alias("since"), F.lit(0).alias("at")), request
+
+    def json(names: Iterable[str]) -> "Column":
+        return F.to_json(F.struct(*[F.col(_quoted(name)) for name in names]), options).cast("binary")
+
+    columns = request.key_columns()
+    by_columns = request.mixed or not columns
+    found = table.select(
+        (F.lit(None).cast("binary") if by_columns else json(columns)).alias("key"),
+        json(name for name in table.columns if name not in request.ignore or name in columns).alias("value"),
+        *(F.lit(True).alias("since"), F.lit(0).alias("at")),
     )
+    return _by_key(_with_fields(found, F.col("value"), "fields") if request.mixed else found, request)
 
 
 def _by_key(found: "DataFrame", request: Request) -> "DataFrame":
-    """Return rows by their keys, those without a key by themselves."""
+    """Return rows by their keys: by columns of their `fields` if they have them, those without a key by themselves."""
     from pyspark.sql import functions as F
 
-    columns = request.key_columns()
-    kept = F.map_filter("fields", lambda name, _: ~name.isin(*request.ignore)) if request.ignore else F.col("fields")
-    found = found.withColumn("row", kept)
-    if columns:  # a tombstone has no columns, but has done its work: what it withdraws is gone
-        found = found.where("fields IS NOT NULL")
-        found = found.withColumn("keyed", F.lit(True)).withColumn("key", _key_text(columns).cast("binary"))
+    if "fields" in found.columns:  # a tombstone has none, but has done its work: what it withdraws is gone
+        found = found.where("fields IS NOT NULL").withColumn("keyed", F.lit(True))
+        found = found.withColumn("key", _key_text(request.key_columns()).cast("binary"))
     else:
-        found = found.withColumn("keyed", F.col("key").isNotNull()).where("keyed OR (since AND fields IS NOT NULL)")
+        found = found.withColumn("keyed", F.col("key").isNotNull()).where("keyed OR (since AND value IS NOT NULL)")
+        found = with_row(found, F.when(~F.col("keyed"), F.col("value")), "row", request)
         found = found.withColumn("key", F.coalesce("key", F.to_json("row").cast("binary")))
-    newest = F.max_by(F.struct("row", "since"), "at").alias("kept")
+    newest = F.max_by(F.struct("value", "since"), "at").alias("kept")
     grouped = found.groupBy("keyed", "key").agg(newest, F.count("*").alias("number"))
     return grouped.select(
-        *("keyed", "key", "kept.row", "kept.since"),
+        *("keyed", "key", "kept.value", "kept.since"),
         F.when(F.col("keyed"), 1).otherwise(F.col("number")).cast("bigint").alias("rows"),
         F.when(F.col("keyed"), F.col("number") - 1).otherwise(0).alias("clashes"),
     )
 
 
-def _with_fields(found: "DataFrame") -> "DataFrame":
-    """Return rows with their `value` as `fields`; null for a tombstone."""
+def with_row(found: "DataFrame", value: "Column", name: str, request: Request) -> "DataFrame":
+    """Return a frame with one more column: the row in the bytes of `value`, without the columns to be ignored."""
     from pyspark.sql import functions as F
 
-    text = F.col("value").cast("string")
-    is_text = F.is_valid_utf8(text)
+    found = _with_fields(found, value, name)
+    if not request.ignore:
+        return found
+    return found.withColumn(name, F.map_filter(name, lambda column, _: ~column.isin(*request.ignore)))
+
+
+def _with_fields(found: "DataFrame", value: "Column", name: str) -> "DataFrame":
+    """Return a frame with one more column: all columns of the row in `value`; null where that is null."""
+    from pyspark.sql import functions as F
+
+    before, (data, text, json, whole) = found.columns, ("_data", "_text", "_json", "_whole")
+    found = found.withColumn(data, value)
+    found = found.withColumn(text, F.when(F.is_valid_utf8(F.col(data).cast("string")), F.col(data).cast("string")))
     # In brackets, so that nothing may follow: Spark's parser would ignore it.
-    json = F.when(is_text & ~text.rlike(_ROUNDED), F.concat(F.lit("["), text, F.lit("]")))
-    found = found.withColumn("_json", F.try_parse_json(json))
-    found = found.withColumns(
-        {
-            "_object": F.try_variant_get("_json", "$[0]", "map<string,variant>"),
-            "_scalar": F.to_json(F.try_variant_get("_json", "$[0]", "variant")),
-            "_second": F.to_json(F.try_variant_get("_json", "$[1]", "variant")),
-        }
-    )
-    columns = F.map_filter(
-        F.transform_values("_object", lambda _, value: F.to_json(value)), lambda _, value: value != "null"
-    )
-    is_json = F.col("_second").isNull()
+    bracketed = F.when(~F.col(text).rlike(_ROUNDED), F.concat(F.lit("["), F.col(text), F.lit("]")))
+    found = found.withColumn(json, F.try_parse_json(bracketed))
+    only = F.try_variant_get(F.col(json), "$[1]", "variant").isNull()
+    found = found.withColumn(whole, F.when(only, F.try_variant_get(F.col(json), "$[0]", "variant")))
+    found = found.withColumn(name, F.try_variant_get(F.col(whole), "$", "map<string,variant>"))
+    columns = F.transform_values(name, lambda _, one: F.to_json(one))
     fields = (
-        F.when(F.col("value").isNull(), None)
-        .when(is_json & F.col("_object").isNotNull(), columns)
-        .when(is_json & F.col("_scalar").isNotNull(), F.create_map(F.lit(_SCALAR), F.col("_scalar")))
-        .when(is_text, F.create_map(F.lit(_TEXT), _json_text(text)))
-        .otherwise(F.create_map(F.lit(_BYTES), _json_text(F.hex("value"))))
+        F.when(F.col(name).isNotNull(), F.map_filter(columns, lambda _, one: one != "null"))
+        .when(F.col(whole).isNotNull(), F.create_map(F.lit(_SCALAR), F.to_json(F.col(whole))))
+        .when(F.col(text).isNotNull(), F.create_map(F.lit(_TEXT), _json_text(F.col(text))))
+        .when(F.col(data).isNotNull(), F.create_map(F.lit(_BYTES), _json_text(F.hex(data))))
     )
-    return found.withColumn("fields", fields).drop("value", "_json", "_object", "_scalar", "_second")
+    return found.withColumn(name, fields).select(*before, name)
 
 
 def row_text(row: "Column") -> "Column":
