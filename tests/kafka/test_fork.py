@@ -15,9 +15,10 @@ from respool import topics
 from respool.checkpoint.local_files import LocalFiles
 from respool.checkpoint.read import Checkpoint
 from respool.cli.app import app
+from respool.cli.run_from import require_startable
 from respool.diff.compare import compare
 from respool.diff.model import Report, Request, Side
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, PipelineError
 from respool.kafka import Kafka
 from respool.pipeline import Pipeline
 from respool.progress import Progress
@@ -27,7 +28,7 @@ from respool.settings import Settings
 from respool.visits.counts import visit_counts
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 START = datetime(2025, 9, 4, 7, tzinfo=timezone.utc)
 BATCHES = 20
@@ -113,6 +114,29 @@ def at_once(*work: Callable[[], list[Progress]]) -> list[list[Progress]]:
     if failed:
         raise failed[0]
     return [done[number] for number in range(len(work))]
+
+
+def test_a_changed_pipeline_is_compared_with_the_savepoint_before_spark_starts(
+    stage: Stage, spark: "SparkSession", capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.run()
+    stage.respool("savepoint", "create", "visit-counts", "one")
+    savepoint = stage.store.get("one")
+    require_startable(spark, stage.pipeline(), savepoint)
+    assert "Nothing has changed since the savepoint." in capsys.readouterr().err
+    require_startable(spark, stage.pipeline("20 minutes"), savepoint)
+    told = capsys.readouterr().err
+    assert "setting results: windows of 10 minutes → windows of 20 minutes" in told
+    assert "Spark starts the changed pipeline from the savepoint." in told
+
+    def by_page(events: "DataFrame") -> "DataFrame":
+        return events.groupBy(F.window("event_time", "10 minutes"), "page").count()
+
+    from pyspark.sql import functions as F
+
+    with pytest.raises(PipelineError, match=r"cannot start from the savepoint one.*Nothing was changed"):
+        require_startable(spark, replace(stage.pipeline(), transform=by_page), savepoint)
+    assert "cannot start: " in capsys.readouterr().err
 
 
 def test_forks_go_on_beside_the_original_and_the_better_one_takes_its_place(

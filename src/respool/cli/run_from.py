@@ -49,7 +49,7 @@ def start_from(
     def start(spark: "SparkSession", pipeline: "Pipeline") -> None:
         from respool.cli.savepoint import make_fork
 
-        _compare(spark, pipeline, found)
+        require_startable(spark, pipeline, found)
         make_fork(found, name, where, path, settings, tell=say)
 
     _require_free(name, where, path)
@@ -84,7 +84,7 @@ def _require_same(found: "Savepoint", pipeline: "Pipeline") -> None:
         )
 
 
-def _compare(spark: "SparkSession", pipeline: "Pipeline", found: "Savepoint") -> None:
+def require_startable(spark: "SparkSession", pipeline: "Pipeline", found: "Savepoint") -> None:
     """Tell what has changed since the savepoint; raise PipelineError when Spark could not start from it."""
     from respool.fingerprint import Fingerprint, fingerprint_of
     from respool.preflight import lines, preflight
