@@ -83,7 +83,7 @@ def help_of(respool: str, *command: str) -> str:
 @pytest.mark.parametrize("line", sorted(set(re.findall(r"^(respool .*?)(?:  +#.*)?$", README, re.MULTILINE))))
 def test_every_command_and_option_of_the_readme_exists(line: str, respool: str) -> None:
     words = line.split()[1:]
-    command = words[:2] if words[0] in ("archive", "broker", "checkpoint", "topic") else words[:1]
+    command = words[:2] if words[0] in ("archive", "broker", "checkpoint", "savepoint", "topic") else words[:1]
     told = help_of(respool, *command)
     for option in (word for word in words if word.startswith("--")):
         assert option in told, f"respool {' '.join(command)} has no {option}"
