@@ -1,6 +1,5 @@
 """What users get wrong, and what breaks under a running pipeline: one clear message, the next step, nothing changed."""
 
-import contextlib
 import json
 import os
 import socket
@@ -35,6 +34,7 @@ PATIENCE = 120
 MINE = """
 from respool.pipeline import Pipeline
 from respool.sinks import ConsoleSink
+from support.small_disk import fill, small_disk
 
 orders = Pipeline("orders", "TOPIC", lambda rows: rows, ConsoleSink())
 """
@@ -120,26 +120,10 @@ def stage(spark: "SparkSession", kafka: Kafka, settings: Settings, tmp_path: Pat
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 1 MiB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True, text=True
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"only root can mount a small disk: {mounted.stderr.strip()}")
-    try:
-        yield disk
-    finally:
-        # Lazily: after a failed write Spark leaves a file open.
-        subprocess.run(["umount", "--lazy", str(disk)], check=True)
-
-
-def fill(disk: Path) -> None:
-    with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
-        while True:
-            filler.write(b"x" * 4096)
+    with small_disk(tmp_path / "disk", "1m") as folder:
+        yield folder
 
 
 # A port in use
@@ -313,13 +297,13 @@ def test_a_topic_that_vanished_between_two_runs_is_told(stage: Stage, topic: str
 # A full disk
 
 
-def test_a_disk_that_fills_up_under_a_running_pipeline_is_told(stage: Stage, topic: str, small_disk: Path) -> None:
+def test_a_disk_that_fills_up_under_a_running_pipeline_is_told(stage: Stage, topic: str, disk: Path) -> None:
     def fill_and_go_on(_: Progress) -> None:
-        fill(small_disk)
+        fill(disk)
         put(stage.kafka, topic, 5)
 
     put(stage.kafka, topic, 10)
-    checkpoint = small_disk / "checkpoint"
+    checkpoint = disk / "checkpoint"
     with pytest.raises(QueryError) as caught:
         stage.play(topic, on_progress=fill_and_go_on, checkpoint=checkpoint)
     told = str(caught.value)
@@ -327,16 +311,16 @@ def test_a_disk_that_fills_up_under_a_running_pipeline_is_told(stage: Stage, top
     assert "No space left on device" in told
 
     # The step that was told helps: no record is missing, and none of a finished batch comes again.
-    (small_disk / "filler").unlink()
+    (disk / "filler").unlink()
     stage.play(topic, available_now=True, checkpoint=checkpoint)
     assert len(set(stage.got)) == 15
     assert len(stage.got) == 15
 
 
-def test_a_home_on_a_full_disk_is_told(run: Run, kafka: Kafka, topic: str, tmp_path: Path, small_disk: Path) -> None:
+def test_a_home_on_a_full_disk_is_told(run: Run, kafka: Kafka, topic: str, tmp_path: Path, disk: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE.replace("TOPIC", topic))
-    fill(small_disk)
-    home = small_disk / "home"
+    fill(disk)
+    home = disk / "home"
     fails(
         run("broker", "start", "--home", str(home)),
         f"The disk that holds {home} is full, or nearly so",

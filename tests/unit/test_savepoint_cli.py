@@ -1,6 +1,5 @@
 """`respool savepoint` and `respool promote` as a user types them. No Spark, no broker."""
 
-import contextlib
 import json
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.golden import unpack
+from support.small_disk import small_disk
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -147,37 +147,26 @@ def test_a_damaged_savepoint_is_told_by_verify_and_not_restored(run: Command, ch
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 64 KiB that is nearly full."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True, text=True
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"only root can mount a small disk: {mounted.stderr.strip()}")
-    try:
-        yield disk
-    finally:
-        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 32 KiB, which is less than a savepoint needs."""
+    with small_disk(tmp_path / "disk", "32k") as folder:
+        yield folder
 
 
 def test_a_full_disk_leaves_no_savepoint_no_fork_and_a_checkpoint_as_it_was(
-    run: Command, checkpoint: Path, small_disk: Path, tmp_path: Path
+    run: Command, checkpoint: Path, disk: Path
 ) -> None:
     ok(run("savepoint", "create", "mine", "one"))
     before = everything(checkpoint)
-    with contextlib.suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as filler:
-        filler.write(b"x" * 32768)
     full = ("No space left on device", "Make room")
-    fails(run("savepoint", "create", "mine", "two", "--savepoints", str(small_disk / "store")), *full)
-    assert set(everything(small_disk)) == {"filler"}
-    fails(run("savepoint", "copy", "one", str(small_disk / "store")), *full)
-    assert set(everything(small_disk)) == {"filler"}
-    fails(run("savepoint", "fork", "one", str(small_disk / "fork")), *full)
-    assert set(everything(small_disk)) == {"filler"}
-    fails(run("savepoint", "restore", "one", str(small_disk / "restored"), "--yes", "--stopped"), *full)
-    assert set(everything(small_disk)) <= {"filler", "restored/_respool/lock"}
+    fails(run("savepoint", "create", "mine", "two", "--savepoints", str(disk / "store")), *full)
+    assert set(everything(disk)) == set()
+    fails(run("savepoint", "copy", "one", str(disk / "store")), *full)
+    assert set(everything(disk)) == set()
+    fails(run("savepoint", "fork", "one", str(disk / "fork")), *full)
+    assert set(everything(disk)) == set()
+    fails(run("savepoint", "restore", "one", str(disk / "restored"), "--yes", "--stopped"), *full)
+    assert set(everything(disk)) <= {"restored/_respool/lock"}
     assert everything(checkpoint) == before
 
 

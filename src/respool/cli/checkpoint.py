@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from respool.cli.checkpoint_inputs import locate, savepoints_of, target_of, world_of
-from respool.cli.options import BootstrapServers, Home, Json, Savepoints, Yes, load
+from respool.cli.options import BootstrapServers, Home, Json, Savepoints, Yes, load, require_answer
 from respool.cli.render import every_other_second, out, out_json, say, size, table
 from respool.errors import CheckpointError
 
@@ -167,8 +167,7 @@ def rewind(
     from respool.checkpoint.request import Request
     from respool.cli import checkpoint_text as text
 
-    if json and not (yes or dry_run):
-        raise typer.BadParameter("--json cannot ask: add --yes or --dry-run")
+    require_answer(json, yes, dry_run)
     goal, words = target_of(to_batch, to_time, to_offsets, last, timezone)
     flags = (("--same-range", same_range), ("--restore-sink", restore_sink), ("--new-query-id", new_query_id))
     words = " ".join([words, *(flag for flag, given in flags if given)])
@@ -213,8 +212,7 @@ def undo(
     from respool.checkpoint.undo import plan_undo
     from respool.cli import checkpoint_text as text
 
-    if json and not (yes or dry_run):
-        raise typer.BadParameter("--json cannot ask: add --yes or --dry-run")
+    require_answer(json, yes, dry_run)
     where = locate(path, load(home=home))
     files = open_writer(where)
     journal = plan_undo(Checkpoint(files), datetime.now(timezone.utc), reason)
@@ -265,8 +263,7 @@ def purge(
     from respool.cli import checkpoint_text as text
     from respool.span import parse_duration
 
-    if json and not (yes or dry_run):
-        raise typer.BadParameter("--json cannot ask: add --yes or --dry-run")
+    require_answer(json, yes, dry_run)
     where = locate(path, load(home=home))
     files = open_writer(where)
     now = datetime.now(timezone.utc)

@@ -8,6 +8,8 @@ from typing import Any
 
 from respool.checkpoint.claim import Fork, Run
 from respool.checkpoint.plan import RewindPlan
+from respool.checkpoint.refusals import Refusal
+from respool.checkpoint.sink import Replay
 from respool.checkpoint.sources import Reading
 from respool.checkpoint.steps import Journal, Move
 from respool.checkpoint.summary import BatchFacts, OperatorFacts, Summary
@@ -155,14 +157,21 @@ def plan_lines(plan: RewindPlan, files_too: bool) -> Iterator[str]:
     sink_files = sum(1 for move in plan.journal.moves if move.sink is not None)
     if sink_files:
         yield line("Sink", f"{sink_files:,} of its files move aside")
-    if plan.replay is None:
-        yield line("Sink", "not known; name it with --sink to be told what it will do with these batches")
-    else:
-        yield line("Sink", f"{plan.replay.sink}: {plan.replay.text}")
-    for note in plan.notes:
-        yield line("Note", note)
-    for refusal in plan.refusals:
-        yield line("Refused", f"{refusal.why} {refusal.way_out}")
+    yield sink_line(plan.replay)
+    yield from remarks(plan.notes, plan.refusals)
+
+
+def sink_line(replay: Replay | None) -> str:
+    """Return what a sink will do."""
+    if replay is None:
+        return line("Sink", "not known; name it with --sink to be told what it will do with these batches")
+    return line("Sink", f"{replay.sink}: {replay.text}")
+
+
+def remarks(notes: Sequence[str], refusals: Sequence[Refusal]) -> Iterator[str]:
+    """Return what else to know of a plan, and why it is refused."""
+    yield from (line("Note", note) for note in notes)
+    yield from (line("Refused", f"{refusal.why} {refusal.way_out}") for refusal in refusals)
 
 
 def plan_json(plan: RewindPlan, done: bool) -> dict[str, Any]:

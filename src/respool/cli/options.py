@@ -33,6 +33,12 @@ def load(**flags: Any) -> Settings:
     return settings.load(flags)
 
 
+def require_answer(json: bool, yes: bool, dry_run: bool) -> None:
+    """Refuse to ask a program for its consent."""
+    if json and not (yes or dry_run):
+        raise typer.BadParameter("--json cannot ask: add --yes or --dry-run")
+
+
 def connect(found: Settings) -> Kafka:
     """Return the Kafka of these settings, once a broker answers there."""
     from respool import topics

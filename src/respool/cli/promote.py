@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from respool.cli.bringing import Change, finish, settle
 from respool.cli.checkpoint import DryRun, Reason, held
 from respool.cli.checkpoint_inputs import locate, world_at
-from respool.cli.options import BootstrapServers, Home, Json, Savepoints, Yes, load
+from respool.cli.options import BootstrapServers, Home, Json, Savepoints, Yes, load, require_answer
 from respool.cli.render import out, say
-from respool.cli.savepoint import AllowDataLoss, Stopped, finish, settle
+from respool.cli.savepoint import AllowDataLoss, Stopped
 from respool.cli.savepoint_inputs import SinkOption, occupied, position
 
 if TYPE_CHECKING:
@@ -58,16 +59,16 @@ def promote(
     from respool.savepoint.promote import promote as carry_out
     from respool.savepoint.store import Store, check_name, taken
 
-    if json and not (yes or dry_run):
-        raise typer.BadParameter("--json cannot ask: add --yes or --dry-run")
+    require_answer(json, yes, dry_run)
     settings = load(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
     source, where = absolute(locate(fork, settings)), absolute(locate(path, settings))
     if source == where:
         raise typer.BadParameter("FORK and PATH are the same checkpoint")
+    change = Change(where, path, dry_run, yes, json)
     files, checkpoint = occupied(where)
     cut_off = history.pending(files)
     if cut_off is not None:
-        finish(cut_off, "promote", fork, where, path, dry_run, json)
+        finish(change, cut_off, "promote", fork)
         return
     forked = Checkpoint(open_writer(source))
     unfinished = history.pending(forked.files)
@@ -101,7 +102,7 @@ def promote(
                 say(f"The old checkpoint is kept as the savepoint {name}.")
             carry_out(journal, brought, files, open_writer(source), tell)
 
-    settle(found, f"Promotion of {source} to {where}", "Promote?", where, path, dry_run, yes, json, work)
+    settle(change, found, f"Promotion of {source} to {where}", "Promote?", work)
     if not json and not dry_run and run is not None:
         out(f"Run it with: respool run {run.pipeline}" + ("" if "/" not in path else f" --checkpoint {path}"))
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from respool.cli.bringing import Change, make_fork, require_free
 from respool.cli.render import say
 from respool.cli.savepoint_inputs import find
 from respool.errors import CheckpointError, PipelineError
@@ -11,7 +12,6 @@ from respool.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from respool.checkpoint.files import Writer
     from respool.pipeline import Pipeline
     from respool.savepoint.store import Savepoint
 
@@ -32,11 +32,12 @@ def start_from(
     """
     from respool.checkpoint import history
     from respool.checkpoint.claim import fork_of
-    from respool.checkpoint.files import absolute
+    from respool.checkpoint.files import absolute, new_writer
 
     found, where = find(name, settings), absolute(path)
-    fork = fork_of(_files(where))
-    if fork is not None and history.pending(_files(where)) is None:
+    files = new_writer(where)
+    fork = fork_of(files)
+    if fork is not None and history.pending(files) is None:
         if fork.location != found.location:
             raise CheckpointError(
                 f"{path} is a fork of the savepoint {fork.savepoint} at {fork.location}, not of {found.location}. "
@@ -47,32 +48,11 @@ def start_from(
     _require_same(found, wanted)
 
     def start(spark: "SparkSession", pipeline: "Pipeline") -> None:
-        from respool.cli.savepoint import make_fork
-
         require_startable(spark, pipeline, found)
-        make_fork(found, name, where, path, settings, tell=say)
+        make_fork(Change(where, path, yes=True, tell=say), found, name, settings)
 
-    _require_free(name, where, path)
+    require_free(where, path, name)
     return start
-
-
-def _files(where: str) -> "Writer":
-    from respool.checkpoint.files import new_writer
-
-    return new_writer(where)
-
-
-def _require_free(name: str, where: str, path: str) -> None:
-    from respool.checkpoint import history
-    from respool.checkpoint.files import OWN
-    from respool.savepoint.plan import require_new
-
-    files = _files(where)
-    cut_off = history.pending(files)
-    if cut_off is None:
-        require_new(where, [*files.names(""), *(one for one in files.folders("") if one != OWN)])
-    elif (cut_off.operation, cut_off.request) != ("fork", name):
-        raise CheckpointError(cut_off.cut_off(path))
 
 
 def _require_same(found: "Savepoint", pipeline: "Pipeline") -> None:

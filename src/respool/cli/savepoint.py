@@ -1,27 +1,20 @@
 """`respool savepoint`: keep a moment of a query, go back to it, start a second query from it. Mostly without a JVM."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from respool.cli.checkpoint import DryRun, Reason, Where, held
+from respool.cli.bringing import Change, finish, make_fork, settle
+from respool.cli.checkpoint import DryRun, Reason, Where
 from respool.cli.checkpoint_inputs import locate
-from respool.cli.options import BootstrapServers, Home, Json, Savepoints, Yes, load
+from respool.cli.options import BootstrapServers, Home, Json, Savepoints, Yes, load, require_answer
 from respool.cli.render import every_other_second, out, out_json, say, size, table
 from respool.cli.savepoint_inputs import SinkOption, find, occupied, position, world_for
 from respool.errors import CheckpointError
 from respool.settings import Settings
 
 if TYPE_CHECKING:
-    from respool.checkpoint.files import Writer
-    from respool.checkpoint.steps import Journal
-    from respool.savepoint.bring import Cargo
-    from respool.savepoint.copying import Tell
-    from respool.savepoint.plan import BringPlan
     from respool.savepoint.store import Savepoint
-
-    Work = Callable[[Journal, Cargo, Writer, Tell], None]
 
 app = typer.Typer(
     help="Keep a moment of a query under a name; go back to it, or start a second query from it.",
@@ -134,7 +127,7 @@ def verify(
         for one in checked.notes:
             out(f"• {one}")
         for what, rows in (loaded or {}).items():
-            out(f"✓ {what}: {rows:,} rows")
+            out(f"✓ {what}: {rows:,} row{'s' * (rows != 1)}")
         if not wrong:
             out(f"{_files_text(found)}, as they were saved. A query can start from it.")
     if wrong:
@@ -213,11 +206,11 @@ def restore(
     from respool.savepoint import bring
     from respool.savepoint.plan import plan_restore
 
-    _require_answer(json, yes, dry_run)
+    require_answer(json, yes, dry_run)
     settings = load(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
     found = find(name, settings)
-    where = absolute(_target(path, settings))
-    files, checkpoint = occupied(where)
+    change = Change(absolute(_target(path, settings)), path, dry_run, yes, json)
+    files, checkpoint = occupied(change.where)
     request = Request(
         ToBatch(found.manifest.next_batch),
         restore_sink=restore_sink,
@@ -228,21 +221,11 @@ def restore(
     )
     cut_off = history.pending(files)
     if cut_off is not None:
-        finish(cut_off, "restore", name, where, path, dry_run, json)
+        finish(change, cut_off, "restore", name)
         return
-    world = world_for(found.manifest, checkpoint, where, settings, sink, request)
-    plan = plan_restore(found, checkpoint, where, request, world, other_query)
-    settle(
-        plan,
-        f"Restore of {where} to the savepoint {name}",
-        "Restore?",
-        where,
-        path,
-        dry_run,
-        yes,
-        json,
-        bring.carry_out,
-    )
+    world = world_for(found.manifest, checkpoint, change.where, settings, sink, request)
+    plan = plan_restore(found, checkpoint, change.where, request, world, other_query)
+    settle(change, plan, f"Restore of {change.where} to the savepoint {name}", "Restore?", bring.carry_out)
 
 
 @app.command()
@@ -261,7 +244,8 @@ def fork(
 
     settings = load(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
     found = find(name, settings)
-    make_fork(found, name, absolute(new_path), new_path, settings, allow_data_loss, dry_run, json)
+    change = Change(absolute(new_path), new_path, dry_run, yes=True, json=json)
+    make_fork(change, found, name, settings, allow_data_loss)
     if json or dry_run:
         return
     run = found.manifest.run
@@ -275,130 +259,9 @@ def _files_text(savepoint: "Savepoint") -> str:
     return f"{len(savepoint.manifest.files):,} files, {size(savepoint.manifest.size)}"
 
 
-def make_fork(
-    found: "Savepoint",
-    name: str,
-    where: str,
-    path: str,
-    settings: Settings,
-    allow_data_loss: bool = False,
-    dry_run: bool = False,
-    json: bool = False,
-    tell: Callable[[str], None] = out,
-) -> None:
-    """Fork a savepoint into a new folder, or finish a fork of it that was cut off there.
-
-    Args:
-        found: The savepoint.
-        name: Its name as the user gave it.
-        where: The new folder or URL.
-        path: The same as the user gave it.
-        settings: Where Kafka is.
-        allow_data_loss: Go on though the source has lost records.
-        dry_run: Only show the plan.
-        json: Show it as JSON.
-        tell: Takes what is shown otherwise.
-    """
-    from respool.checkpoint import history
-    from respool.checkpoint.files import OWN
-    from respool.checkpoint.request import Request
-    from respool.checkpoint.target import ToBatch
-    from respool.savepoint import bring
-    from respool.savepoint.plan import fork_cargo, plan_fork, require_new
-
-    files, _ = occupied(where)
-    cut_off = history.pending(files)
-    if cut_off is not None:
-        if (cut_off.operation, cut_off.request) != ("fork", name):
-            raise CheckpointError(cut_off.cut_off(path))
-        say(f"A fork to {where} was cut off" + ("." if dry_run else "; it is finished now."))
-        if not dry_run:
-            with held(where, path):
-                brought = fork_cargo(found, where, cut_off.query_ids[-1])
-                bring.carry_out_fork(cut_off, brought, files, every_other_second("files copied"))
-        return
-    require_new(where, [*files.names(""), *(one for one in files.folders("") if one != OWN)])
-    request = Request(ToBatch(found.manifest.next_batch), allow_data_loss=allow_data_loss, words=name)
-    world = world_for(found.manifest, None, where, settings, None, request)
-    plan = plan_fork(found, where, request, world)
-    title = f"Fork of the savepoint {name} to {where}"
-    settle(plan, title, "", where, path, dry_run, True, json, bring.carry_out_fork, tell)
-
-
-def settle(
-    plan: "BringPlan",
-    title: str,
-    question: str,
-    where: str,
-    path: str,
-    dry_run: bool,
-    yes: bool,
-    json: bool,
-    work: "Work",
-    tell: Callable[[str], None] = out,
-) -> None:
-    """Show a plan, ask, and carry it out; raise CheckpointError when it is refused."""
-    from respool.checkpoint.files import new_writer
-    from respool.cli import savepoint_text as text
-
-    if not json:
-        tell(title)
-        for line in text.plan_lines(plan):
-            tell(line)
-    if plan.refusals:
-        if json:
-            out_json(text.plan_json(plan, done=False))
-        reasons = "the reason above" if len(plan.refusals) == 1 else "the reasons above"
-        raise CheckpointError(f"Refused, for {reasons}. Nothing was changed.")
-    if not dry_run:
-        if not yes:
-            typer.confirm(question, abort=True)
-        _carry_out(plan.journal, plan.cargo, where, path, new_writer(where), work)
-    if json:
-        out_json(text.plan_json(plan, done=not dry_run))
-    elif not dry_run:
-        undo = f" Take this back with: respool checkpoint undo {path}" if plan.journal.operation != "fork" else ""
-        tell(f"Batch {plan.batch:,} is the next to run.{undo}")
-
-
-def _carry_out(journal: "Journal", brought: "Cargo", where: str, path: str, files: "Writer", work: "Work") -> None:
-    made = journal.operation == "fork"
-    try:
-        with held(where, path):
-            work(journal, brought, files, every_other_second("files copied"))
-    except BaseException:
-        if made and not files.names("") and not files.folders("offsets"):
-            files.delete("_respool/lock")
-            files.prune("")
-        raise
-
-
-def finish(journal: "Journal", operation: str, words: str, where: str, path: str, dry_run: bool, json: bool) -> None:
-    """Finish a change that was cut off, if it is the one that is asked for again; raise CheckpointError if not."""
-    from respool.checkpoint import apply
-    from respool.checkpoint.files import open_writer
-    from respool.cli import checkpoint_text as text
-
-    if (journal.operation, journal.request) != (operation, words):
-        raise CheckpointError(journal.cut_off(path))
-    say(f"A {operation} of {where} was cut off" + ("." if dry_run else "; it is finished now."))
-    if not dry_run:
-        with held(where, path):
-            apply.finish(journal, open_writer(where))
-    if json:
-        out_json({**text.journal_json(journal), "done": not dry_run})
-    elif not dry_run:
-        out(f"Batch {journal.batch:,} is the next to run. Take this back with: respool checkpoint undo {path}")
-
-
 def _target(path: str, settings: Settings) -> str:
     """Return the folder or URL that a restore goes to, which need not be there: a checkpoint may be lost."""
     try:
         return locate(path, settings)
     except CheckpointError:
         return path if "/" in path else str(settings.checkpoints / path)
-
-
-def _require_answer(json: bool, yes: bool, dry_run: bool) -> None:
-    if json and not (yes or dry_run):
-        raise typer.BadParameter("--json cannot ask: add --yes or --dry-run")

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from respool.checkpoint.sources import text_of
-from respool.cli.checkpoint_text import line, reading_lines, time_text
+from respool.cli.checkpoint_text import line, reading_lines, remarks, sink_line, time_text
 from respool.cli.render import size
 from respool.savepoint.manifest import SinkPosition
 from respool.savepoint.plan import BringPlan
@@ -100,14 +100,9 @@ def plan_lines(plan: BringPlan) -> Iterator[str]:
         yield line("Moves aside", f"{plan.aside:,} files, {size(plan.aside_size)}")
     if plan.journal.operation == "fork":
         yield line("Query", f"{plan.journal.query_ids[-1]}, a new one")
-    elif plan.replay is None:
-        yield line("Sink", "not known; name it with --sink to be told what it will do with these batches")
     else:
-        yield line("Sink", f"{plan.replay.sink}: {plan.replay.text}")
-    for note in plan.notes:
-        yield line("Note", note)
-    for refusal in plan.refusals:
-        yield line("Refused", f"{refusal.why} {refusal.way_out}")
+        yield sink_line(plan.replay)
+    yield from remarks(plan.notes, plan.refusals)
 
 
 def plan_json(plan: BringPlan, done: bool) -> dict[str, Any]:

@@ -1,0 +1,151 @@
+"""Show a plan that brings a checkpoint in from elsewhere, ask, and carry it out: for restore, fork and promote."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import typer
+
+from respool.cli.checkpoint import held
+from respool.cli.render import every_other_second, out, out_json, say
+from respool.cli.savepoint_inputs import occupied, world_for
+from respool.errors import CheckpointError
+from respool.settings import Settings
+
+if TYPE_CHECKING:
+    from respool.checkpoint.files import Writer
+    from respool.checkpoint.steps import Journal, Operation
+    from respool.savepoint.bring import Cargo
+    from respool.savepoint.copying import Tell
+    from respool.savepoint.plan import BringPlan
+    from respool.savepoint.store import Savepoint
+
+    Work = Callable[[Journal, Cargo, Writer, Tell], None]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a checkpoint that a user asks for.
+
+    Attributes:
+        where: The checkpoint's folder or URL.
+        path: The same as the user gave it.
+        dry_run: Only show the plan.
+        yes: Do not ask.
+        json: Show it as JSON.
+        tell: Takes what is shown otherwise.
+    """
+
+    where: str
+    path: str
+    dry_run: bool = False
+    yes: bool = False
+    json: bool = False
+    tell: Callable[[str], None] = out
+
+
+def settle(change: Change, plan: "BringPlan", title: str, question: str, work: "Work") -> None:
+    """Show a plan, ask, and carry it out; raise CheckpointError when it is refused."""
+    from respool.cli import savepoint_text as text
+
+    if not change.json:
+        change.tell(title)
+        for line in text.plan_lines(plan):
+            change.tell(line)
+    if plan.refusals:
+        if change.json:
+            out_json(text.plan_json(plan, done=False))
+        reasons = "the reason above" if len(plan.refusals) == 1 else "the reasons above"
+        raise CheckpointError(f"Refused, for {reasons}. Nothing was changed.")
+    if not change.dry_run:
+        if not change.yes:
+            typer.confirm(question, abort=True)
+        _carry_out(change, plan, work)
+    if change.json:
+        out_json(text.plan_json(plan, done=not change.dry_run))
+    elif not change.dry_run:
+        way_back = "" if plan.journal.operation == "fork" else _way_back(change)
+        change.tell(f"Batch {plan.batch:,} is the next to run.{way_back}")
+
+
+def _carry_out(change: Change, plan: "BringPlan", work: "Work") -> None:
+    from respool.checkpoint import history
+    from respool.checkpoint.files import new_writer
+
+    files = new_writer(change.where)
+    try:
+        with held(change.where, change.path):
+            work(plan.journal, plan.cargo, files, every_other_second("files copied"))
+    except BaseException:
+        if plan.journal.operation == "fork" and history.pending(files) is None:  # nothing stays of it
+            files.delete("_respool/lock")
+            files.prune("")
+        raise
+
+
+def finish(change: Change, journal: "Journal", operation: "Operation", words: str) -> None:
+    """Finish a change that was cut off, if it is the one that is asked for again; raise CheckpointError if not."""
+    from respool.checkpoint import apply
+    from respool.checkpoint.files import open_writer
+    from respool.cli import checkpoint_text as text
+
+    if (journal.operation, journal.request) != (operation, words):
+        raise CheckpointError(journal.cut_off(change.path))
+    say(f"A {operation} of {change.where} was cut off" + ("." if change.dry_run else "; it is finished now."))
+    if not change.dry_run:
+        with held(change.where, change.path):
+            apply.finish(journal, open_writer(change.where))
+    if change.json:
+        out_json({**text.journal_json(journal), "done": not change.dry_run})
+    elif not change.dry_run:
+        out(f"Batch {journal.batch:,} is the next to run.{_way_back(change)}")
+
+
+def make_fork(change: Change, found: "Savepoint", name: str, settings: Settings, allow_data_loss: bool = False) -> None:
+    """Fork a savepoint into a new folder, or finish a fork of it that was cut off there.
+
+    Args:
+        change: Where to, and how.
+        found: The savepoint.
+        name: Its name as the user gave it.
+        settings: Where Kafka is.
+        allow_data_loss: Go on though the source has lost records.
+    """
+    from respool.checkpoint import history
+    from respool.checkpoint.request import Request
+    from respool.checkpoint.target import ToBatch
+    from respool.savepoint import bring
+    from respool.savepoint.plan import fork_cargo, plan_fork
+
+    files = require_free(change.where, change.path, name)
+    cut_off = history.pending(files)
+    if cut_off is not None:
+        say(f"A fork to {change.where} was cut off" + ("." if change.dry_run else "; it is finished now."))
+        if not change.dry_run:
+            with held(change.where, change.path):
+                brought = fork_cargo(found, change.where, cut_off.query_ids[-1])
+                bring.carry_out_fork(cut_off, brought, files, every_other_second("files copied"))
+        return
+    request = Request(ToBatch(found.manifest.next_batch), allow_data_loss=allow_data_loss, words=name)
+    world = world_for(found.manifest, None, change.where, settings, None, request)
+    plan = plan_fork(found, change.where, request, world)
+    settle(change, plan, f"Fork of the savepoint {name} to {change.where}", "", bring.carry_out_fork)
+
+
+def require_free(where: str, path: str, name: str) -> "Writer":
+    """Return a folder that a fork can go to; raise CheckpointError when anything but the same fork is there."""
+    from respool.checkpoint import history
+    from respool.checkpoint.files import OWN
+    from respool.savepoint.plan import require_new
+
+    files, _ = occupied(where)
+    cut_off = history.pending(files)
+    if cut_off is None:
+        require_new(where, [*files.names(""), *(one for one in files.folders("") if one != OWN)])
+    elif (cut_off.operation, cut_off.request) != ("fork", name):
+        raise CheckpointError(cut_off.cut_off(path))
+    return files
+
+
+def _way_back(change: Change) -> str:
+    return f" Take this back with: respool checkpoint undo {change.path}"
