@@ -24,6 +24,7 @@ from respool.runner import Runner, RunOptions
 from respool.settings import Settings
 from respool.sinks import FunctionSink
 from respool.topics import Message
+from support.small_disk import fill, small_disk
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +35,6 @@ PATIENCE = 120
 MINE = """
 from respool.pipeline import Pipeline
 from respool.sinks import ConsoleSink
-from support.small_disk import fill, small_disk
 
 orders = Pipeline("orders", "TOPIC", lambda rows: rows, ConsoleSink())
 """
