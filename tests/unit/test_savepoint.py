@@ -12,13 +12,16 @@ import pytest
 from respool.checkpoint import apply, history, target
 from respool.checkpoint.claim import fork_of
 from respool.checkpoint.local_files import LocalFiles
+from respool.checkpoint.plan import plan_rewind
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.request import Kept, Request, World
 from respool.checkpoint.target import ToBatch
 from respool.checkpoint.undo import plan_undo
 from respool.checkpoint.verifying.verify import verify as verify_checkpoint
 from respool.errors import CheckpointError
-from respool.savepoint import bring
+from respool.savepoint import bring, create
+from respool.savepoint.create import Wanted
+from respool.savepoint.manifest import SinkPosition
 from respool.savepoint.move import copy_to
 from respool.savepoint.plan import plan_fork, plan_restore
 from respool.savepoint.store import Savepoint, Store
@@ -247,6 +250,22 @@ def test_a_checkpoint_without_a_batch_makes_no_savepoint(tmp_path: Path, store: 
     (tmp_path / "new" / "offsets").mkdir(parents=True)
     with pytest.raises(CheckpointError, match="has no committed batch yet"):
         save(tmp_path / "new", store)
+
+
+def test_a_rewind_while_files_are_copied_is_noticed_and_two_lives_are_not_mixed(checkpoint: Path, store: Store) -> None:
+    files = LocalFiles(checkpoint)
+    seen_at: list[int] = []
+
+    def rewind_once(found: Checkpoint, batch: int) -> SinkPosition:
+        if not seen_at:
+            request = Request(ToBatch(9), allow_data_loss=True)
+            apply.apply(plan_rewind(found, request, World(now=NOW, ours=True)).journal, files)
+        seen_at.append(found.commits[-1])
+        return SinkPosition("console")
+
+    made = create.create(Wanted(str(checkpoint), "one", 5), store, rewind_once)
+    assert seen_at == [13, 8]  # it was begun anew
+    assert not verify(made).wrong
 
 
 def test_a_savepoint_is_copied_elsewhere_whole(checkpoint: Path, store: Store, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from respool.errors import CheckpointError
 PENDING = f"{OWN}/pending.json"
 ASIDE = f"{OWN}/aside"
 STAGED = f"{OWN}/staged"
-_HISTORY = f"{OWN}/history"
+FOLDER = f"{OWN}/history"
 
 
 def pending(files: Reader) -> Journal | None:
@@ -28,8 +28,8 @@ def pending(files: Reader) -> Journal | None:
 
 def past(files: Reader) -> list[Journal]:
     """Return the journals of all finished changes, the oldest first."""
-    names = sorted(name for name in files.names(_HISTORY) if name.endswith(".json") and not name.startswith("."))
-    found = files.read_many([f"{_HISTORY}/{name}" for name in names])
+    names = sorted(name for name in files.names(FOLDER) if name.endswith(".json") and not name.startswith("."))
+    found = files.read_many([f"{FOLDER}/{name}" for name in names])
     journals = []
     for path, data in found.items():
         if isinstance(data, Exception):
@@ -40,7 +40,7 @@ def past(files: Reader) -> list[Journal]:
 
 def path_of(journal: Journal) -> str:
     """Return where a finished journal is kept."""
-    return f"{_HISTORY}/{journal.id}.json"
+    return f"{FOLDER}/{journal.id}.json"
 
 
 def text_of(journal: Journal) -> bytes:

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from respool import __version__
 from respool.checkpoint import history, layout, target
 from respool.checkpoint.claim import last_run
-from respool.checkpoint.files import absolute, open_reader
+from respool.checkpoint.files import Reader, absolute, open_reader
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.verifying.verify import verify
 from respool.errors import CheckpointError
@@ -69,6 +69,7 @@ def _try(wanted: Wanted, store: Store, position: Position, on_file: Tell) -> Sav
     cut_off = history.pending(files)
     if cut_off is not None:
         raise CheckpointError(cut_off.cut_off(wanted.location))
+    changes = _changes(files)
     # The newest batch is looked up before the listing: all that it left is there by then.
     newest = max(layout.batches(files.names("commits")), default=None)
     checkpoint = Checkpoint(files)
@@ -78,6 +79,8 @@ def _try(wanted: Wanted, store: Store, position: Position, on_file: Tell) -> Sav
         paths = _needed(checkpoint, batch, chosen=wanted.batch is not None)
         where = position(checkpoint, batch)
         saved = copy(paths, files, store.writer(), f"{wanted.name}/{data}/", on_file)
+        if _changes(files) != changes:
+            raise _Moved("it was rewound, restored or promoted meanwhile.")
         _require_sound(f"{store.location}/{wanted.name}/{data}", checkpoint.root)
         return store.add(_manifest(checkpoint, wanted, batch, data, saved, where))
     except FileNotFoundError as error:
@@ -86,6 +89,11 @@ def _try(wanted: Wanted, store: Store, position: Position, on_file: Tell) -> Sav
     except BaseException:
         store.discard(wanted.name, data)
         raise
+
+
+def _changes(files: Reader) -> set[str]:
+    """Return what tells whether a checkpoint was changed by respool: two of its lives must not be mixed."""
+    return {*files.names(history.FOLDER), *files.facts([history.PENDING])}
 
 
 def _batch(checkpoint: Checkpoint, newest: int | None, wanted: int | None) -> int:
