@@ -42,6 +42,10 @@ class Fingerprint:
         """Those of the settings that functions of the code hold."""
         return {name: value for name, value in self.settings.items() if ":" in name}
 
+    def without(self, setting: str) -> "Fingerprint":
+        """Return it without a setting."""
+        return Fingerprint(self.code, {name: value for name, value in self.settings.items() if name != setting})
+
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON holds it."""
         return {"code": dict(sorted(self.code.items())), "settings": dict(sorted(self.settings.items()))}

@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from respool import failures, pipeline, progress, records, topics
-from respool.checkpoint.claim import claim
+from respool.checkpoint.claim import changed_since, claim
 from respool.checkpoint.lease import holder
 from respool.errors import CheckpointError, PipelineError, QueryError
 from respool.kafka import Kafka
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryListener
     from pyspark.sql.streaming.query import StreamingQuery
 
+_TOLD = 5  # changes of a pipeline that are told
 _LOOK_AGAIN = 2.0  # seconds between looks at what sends no event
 
 
@@ -218,11 +219,15 @@ class Runner:
         return self._options.checkpoint_of(one, self._settings)
 
     def _hold(self, one: Pipeline) -> bool:
+        changes = changed_since(self._checkpoint(one), one)
         held = claim(self._checkpoint(one), one, self._settings.home)
         if held is not None:
             self._claims.callback(held.close)
             if held.warning:
                 self._on_note(held.warning)
+            if changes:
+                more = f"; and {len(changes) - _TOLD} more" if changes[_TOLD:] else ""
+                self._on_note(f"{one.name} has changed since it ran last: {'; '.join(changes[:_TOLD])}{more}")
         return held is not None
 
     def _start_companions(self, first: bool) -> None:

@@ -15,7 +15,7 @@ from respool import topics
 from respool.checkpoint.local_files import LocalFiles
 from respool.checkpoint.read import Checkpoint
 from respool.cli.app import app
-from respool.cli.run_from import require_startable
+from respool.cli.run_from import require_startable, start_from
 from respool.diff.compare import compare
 from respool.diff.model import Report, Request, Side
 from respool.errors import CheckpointError, PipelineError
@@ -71,6 +71,11 @@ class Stage:
             runner.start([self.pipeline(window)])
             runner.wait()
         return told
+
+    def start_another(self, where: Path, suffix: str) -> None:
+        """Begin as `respool run --from-savepoint` does."""
+        wanted = RunOptions(sink_suffix=suffix).apply(self.pipeline())
+        start_from("one", str(where), wanted, self._kafka, self._settings)
 
     def respool(self, *words: str) -> str:
         line = [*words, "--home", str(self._settings.home), "--bootstrap-servers", self._kafka.bootstrap_servers]
@@ -163,6 +168,9 @@ def test_forks_go_on_beside_the_original_and_the_better_one_takes_its_place(
         assert len(told) >= BATCHES
         assert sum(one.rows for one in told) == BATCHES * IN_A_BATCH
 
+    with pytest.raises(CheckpointError, match=r"-same has results of another run.*Choose another --sink-suffix"):
+        stage.start_another(tmp_path / "third", "-same")
+
     # The same code says the same; other windows are other results.
     report = stage.diff(savepoint, "-same")
     assert report.summary.different == 0
@@ -175,6 +183,8 @@ def test_forks_go_on_beside_the_original_and_the_better_one_takes_its_place(
     before = Checkpoint(LocalFiles(stage.checkpoint)).query_id
     told_by = stage.respool("promote", str(changed), "visit-counts", "--yes", "--keep-as", "old")
     assert f"What the fork wrote stays in Kafka topic {stage.output('-changed')}" in told_by
+    assert "The fork ran a changed pipeline: setting" in told_by
+    assert "windows of 10 minutes → windows of 20 minutes" in told_by
     after = Checkpoint(LocalFiles(stage.checkpoint))
     assert after.query_id == Checkpoint(LocalFiles(changed)).query_id != before
     assert stage.store.get("old").manifest.query_id == before

@@ -96,6 +96,10 @@ def test_a_fork_says_how_to_run_it_and_whose_it_is(run: Command, checkpoint: Pat
     assert "Batch 14 is the next to run" in promoted
     assert json.loads(ok(run("savepoint", "list", "--json")))[-1]["name"] == "old"
     fails(run("promote", "mine", "second", "--yes", "--stopped"), "is no fork", "Nothing was changed")
+    # What was kept is of another query, and not on the timeline of the one that runs now.
+    shown = ok(run("checkpoint", "show", "mine"))
+    assert "old at batch 13 of the query" in shown
+    assert "◆ old" not in shown
 
 
 def test_wrong_input_is_told_and_changes_nothing(run: Command, checkpoint: Path, tmp_path: Path) -> None:

@@ -182,6 +182,29 @@ def _require_same(checkpoint: str, pipeline: "Pipeline", found: Run | None, topi
         )
 
 
+def changed_since(checkpoint: str, pipeline: "Pipeline") -> list[str]:
+    """Return what has changed in a pipeline since it ran last on a checkpoint; where it writes does not count."""
+    from respool.fingerprint import fingerprint_of
+
+    folder = local_path(checkpoint)
+    if folder is not None and not folder.is_dir():
+        return []
+    try:
+        run = last_run(_files(checkpoint))
+    except CheckpointError:
+        return []  # Spark may well reach what this process cannot
+    return changed(run.fingerprint, fingerprint_of(pipeline).to_json()) if run is not None else []
+
+
+def changed(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> list[str]:
+    """Return what differs between two fingerprints; where results are written does not count."""
+    from respool.fingerprint import Fingerprint, changes
+
+    if not old or not new:
+        return []
+    return changes(*(Fingerprint.from_json(one).without("sink") for one in (old, new)))
+
+
 def last_run(files: Reader) -> Run | None:
     """Return the pipeline that ran last on a checkpoint; None for a query that respool did not start."""
     found = _note(files, RUN)

@@ -70,7 +70,7 @@ def show(
     if cut_off is not None:
         out(text.line("Unfinished", cut_off.cut_off(path)))
     if kept:
-        out(text.line("Savepoints", ", ".join(f"{name} at batch {batch:,}" for name, batch in kept)))
+        out(text.line("Savepoints", text.savepoints_line(found, kept)))
     for picture in text.timeline(found, kept):
         out(f"  {picture}")
     out("")

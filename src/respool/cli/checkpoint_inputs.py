@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from respool.checkpoint.request import Kept, Request, World
     from respool.checkpoint.target import Target
     from respool.kafka import Kafka
+    from respool.savepoint.manifest import Manifest
 
 
 def locate(path: str, settings: Settings) -> str:
@@ -147,8 +148,8 @@ def _kept(names: set[str], settings: Settings) -> "Kept | None":
     return Kept(first, upto)
 
 
-def savepoints_of(checkpoint: "Checkpoint", settings: Settings) -> list[tuple[str, int]]:
-    """Return the savepoints of a checkpoint's query by name, with the newest batch in each, the oldest first."""
+def savepoints_of(checkpoint: "Checkpoint", settings: Settings) -> "list[Manifest]":
+    """Return the savepoints of a checkpoint, also those of a query that had its place before, the oldest first."""
     from respool.checkpoint.files import absolute
     from respool.checkpoint.plan import query_ids
     from respool.savepoint.store import Store
@@ -159,7 +160,7 @@ def savepoints_of(checkpoint: "Checkpoint", settings: Settings) -> list[tuple[st
     except CheckpointError as error:
         say(f"warning: The savepoints cannot be listed: {error}")
         return []
-    return [(one.name, one.batch) for one in found if one.query_id in ids or one.checkpoint == root]
+    return [one for one in found if one.query_id in ids or one.checkpoint == root]
 
 
 def reach(settings: Settings) -> "Kafka | None":

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from respool.checkpoint.claim import Fork, Run
 from respool.checkpoint.plan import RewindPlan
@@ -14,6 +14,9 @@ from respool.checkpoint.sources import Reading
 from respool.checkpoint.steps import Journal, Move
 from respool.checkpoint.summary import BatchFacts, OperatorFacts, Summary
 from respool.cli.render import size, width
+
+if TYPE_CHECKING:
+    from respool.savepoint.manifest import Manifest
 
 _WIDTH = 60  # of the timeline
 _LABEL = 13
@@ -35,12 +38,22 @@ def line(label: str, text: str) -> str:
     return "\n".join([f"{label:<{_LABEL - 1}} {first}", *(f"{room}{one}" for one in more)])
 
 
-def timeline(summary: Summary, savepoints: Sequence[tuple[str, int]] = ()) -> list[str]:
+def savepoints_line(summary: Summary, savepoints: "Sequence[Manifest]") -> str:
+    """Return the savepoints of a checkpoint: those of another query that had its place before are told as such."""
+
+    def told(one: "Manifest") -> str:
+        other = "" if one.query_id == summary.query_id else f" of the query {one.query_id}"
+        return f"{one.name} at batch {one.batch:,}{other}"
+
+    return ", ".join(told(one) for one in savepoints)
+
+
+def timeline(summary: Summary, savepoints: "Sequence[Manifest]" = ()) -> list[str]:
     """Return a picture of the batches: which are kept, which can be rewound to, which is next.
 
     Args:
         summary: The checkpoint.
-        savepoints: The names of its savepoints, with the newest batch in each.
+        savepoints: Its savepoints; those of another query are of other batches, and left out.
     """
     if summary.newest < 0:
         return []
@@ -59,11 +72,10 @@ def timeline(summary: Summary, savepoints: Sequence[tuple[str, int]] = ()) -> li
     if summary.earliest.batch is not None and summary.earliest.batch <= last:
         at = (summary.earliest.batch - first) // each
         picture.append(" " * (len(left) + at) + f"▲ {summary.earliest.batch:,}")
-    for name, batch in savepoints:
-        if first <= batch <= last:
-            picture.append(" " * (len(left) + (batch - first) // each) + f"◆ {name}, {batch:,}")
+    marked = [one for one in savepoints if one.query_id == summary.query_id and first <= one.batch <= last]
+    picture += [" " * (len(left) + (one.batch - first) // each) + f"◆ {one.name}, {one.batch:,}" for one in marked]
     legend = "━ can be rewound to   ┄ kept, but cannot" + ("   ○ not finished" if "○" in cells else "")
-    legend += "   ▲ the earliest" + ("   ◆ a savepoint" if savepoints else "")
+    legend += "   ▲ the earliest" + ("   ◆ a savepoint" if marked else "")
     return [*picture, legend + (f"   each is {each:,} batches" if each > 1 else "")]
 
 
@@ -115,7 +127,7 @@ def summary_json(
     run: Run | None,
     running: str | None,
     past: list[Journal],
-    savepoints: Sequence[tuple[str, int]],
+    savepoints: "Sequence[Manifest]",
     fork: Fork | None,
 ) -> dict[str, Any]:
     """Return a summary for programs."""
@@ -127,7 +139,7 @@ def summary_json(
         "pipeline": asdict(run) if run else None,
         "running": running,
         "rewinds": [journal_json(one) for one in past],
-        "savepoints": [{"name": name, "batch": batch} for name, batch in savepoints],
+        "savepoints": [{"name": one.name, "batch": one.batch, "query_id": one.query_id} for one in savepoints],
         "fork": asdict(fork) if fork else None,
     }
 

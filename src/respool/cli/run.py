@@ -105,7 +105,9 @@ def run(
         sink_suffix=sink_suffix,
     )
     wanted = [options.apply(one) for one in found]
-    start = start_from(from_savepoint, checkpoint, wanted[0], settings) if from_savepoint and checkpoint else None
+    start = (
+        start_from(from_savepoint, checkpoint, wanted[0], kafka, settings) if from_savepoint and checkpoint else None
+    )
     for one in wanted:  # what can be refused at once is refused before Spark takes its time to start
         topics.require(kafka, one.topic)
         if start is None:

@@ -12,23 +12,25 @@ from respool.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from respool.kafka import Kafka
     from respool.pipeline import Pipeline
     from respool.savepoint.store import Savepoint
 
 
 def start_from(
-    name: str, path: str, wanted: "Pipeline", settings: Settings
+    name: str, path: str, wanted: "Pipeline", kafka: "Kafka", settings: Settings
 ) -> "Callable[[SparkSession, Pipeline], None] | None":
     """Return what makes the fork once Spark runs; None when it is there already, and only goes on.
 
     Args:
         name: The savepoint.
         path: The fork's folder or URL.
-        wanted: The pipeline.
+        wanted: The pipeline, with the output that it will have.
+        kafka: The cluster.
         settings: Where savepoints are.
 
     Raises:
-        CheckpointError: The savepoint is not there, is of another pipeline, or the fork's folder is taken.
+        CheckpointError: The savepoint is not there, is of another pipeline, or the fork's folder or output is taken.
     """
     from respool.checkpoint import history
     from respool.checkpoint.claim import fork_of
@@ -52,7 +54,26 @@ def start_from(
         make_fork(Change(where, path, yes=True, tell=say), found, name, settings)
 
     require_free(where, path, name)
+    _require_new_output(wanted, kafka, settings)
     return start
+
+
+def _require_new_output(pipeline: "Pipeline", kafka: "Kafka", settings: Settings) -> None:
+    """Raise CheckpointError when another run has written where a fork is to write: their results would mix."""
+    from respool import topics
+    from respool.checkpoint.files import new_writer
+    from respool.sinks import ReadableSink
+
+    sink = pipeline.sink
+    kind, _, place = sink.output(settings.home).address.partition(":") if isinstance(sink, ReadableSink) else ("",) * 3
+    taken = kind == "delta" and bool(new_writer(place).names("_delta_log"))
+    if kind == "kafka" and topics.exists(kafka, place):
+        taken = topics.start_offsets(kafka, place) != topics.end_offsets(kafka, place)
+    if taken:
+        raise CheckpointError(
+            f"The {sink.describe()} has results of another run: a fork's would be mixed with them. "
+            "Choose another --sink-suffix."
+        )
 
 
 def _require_same(found: "Savepoint", pipeline: "Pipeline") -> None:
