@@ -98,11 +98,15 @@ SCENARIO = Scenario(
         ExpectCommand(
             ("promote", "sessions-v2", "sessions", "--keep-as", "old-rule", "--yes"),
             0,
-            ("kept as the savepoint old-rule.", "Batch 5 is the next to run."),
+            (
+                "The fork ran a changed pipeline: setting",
+                "kept as the savepoint old-rule.",
+                "Batch 5 is the next to run.",
+            ),
         ),
         ExpectCommand(("savepoint", "list"), 0, ("yesterday sessions 2", "old-rule sessions 4")),
         ExpectCommand(
-            ("checkpoint", "show", "sessions"), 0, ("5 is next", "yesterday at batch 2, old-rule at batch 4")
+            ("checkpoint", "show", "sessions"), 0, ("5 is next", "yesterday at batch 2", "old-rule at batch 4")
         ),
         Tell("The pipeline goes on by the new rule, in its own topic: visit 3 comes back after 15 minutes, too."),
         _visits((3, "08:45")),
