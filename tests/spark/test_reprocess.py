@@ -178,7 +178,7 @@ def test_sessions_that_touch_a_span_are_whole_however_it_is_cut(spark: "SparkSes
         for visit in {visit for visit, _ in events}
         for one in sessions_of([micros(time) for name, time in events if name == visit], gap // TICK)
     }
-    for start, length, slice_ in ((60, 1, 1440), (125, 90, 30), (0, 600, 77), (300, 15, 1440)):
+    for start, length, slice_ in ((60, 1, 1440), (125, 90, 30), (0, 600, 170), (300, 15, 1440)):
         asked = Span(SEVEN + timedelta(minutes=start), SEVEN + timedelta(minutes=start + length))
         request = Request(pipeline, asked, slice=timedelta(minutes=slice_))
         found = told(computation_of(spark, request, table))
