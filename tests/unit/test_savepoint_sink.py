@@ -49,7 +49,7 @@ def test_a_table_is_at_the_version_of_the_savepoints_batch(checkpoint: Path, tab
     words = ("savepoint", "create", str(checkpoint), "one", "--batch", "9", "--sink", f"delta:{table}", "--json")
     code, output = respool(*words, home=tmp_path)
     assert code == 0, output
-    sink = json.loads(output)["sink"]
+    sink = json.loads(output.splitlines()[-1])["sink"]
     assert (sink["version"], sink["transactions"]) == (9, {query: NEWEST})
     assert f"version 9, batch {NEWEST} of {query}" in respool("savepoint", "show", "one", home=tmp_path)[1]
 
@@ -58,6 +58,13 @@ def test_the_end_offsets_of_a_topic_are_kept() -> None:
     found = position_of("kafka:results", ["q"], 3, lambda topic: {1: 7, 0: 5} if topic == "results" else {})
     assert found.offsets == {"0": 5, "1": 7}
     assert found.unknown is None
+
+
+def test_a_savepoint_is_made_though_kafka_is_out_of_reach(checkpoint: Path, tmp_path: Path) -> None:
+    words = ("savepoint", "create", str(checkpoint), "one", "--sink", "kafka:results", "--json")
+    code, output = respool(*words, "--bootstrap-servers", "127.0.0.1:1", home=tmp_path)
+    assert code == 0, output
+    assert "No Kafka broker answers at 127.0.0.1:1" in json.loads(output.splitlines()[-1])["sink"]["unknown"]
 
 
 @pytest.mark.parametrize("output", ["kafka:results", "console", "delta:/nowhere/at/all"])
