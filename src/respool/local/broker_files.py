@@ -210,7 +210,11 @@ def format_data(home: Path, java: Java, class_path: str) -> None:
 
 
 def _new_id() -> str:
-    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    """Return an id for a cluster, as Kafka makes them: one that begins with a dash would be taken for an option."""
+    while True:
+        found = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not found.startswith("-"):
+            return found
 
 
 def _format_failed(where: Path, told: str) -> Exception:
