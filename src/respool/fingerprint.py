@@ -96,6 +96,12 @@ def changes(old: Fingerprint, new: Fingerprint) -> list[str]:
     return told
 
 
+def in_short(told: list[str], most: int = 5) -> str:
+    """Return changes as one line, the first of them in full."""
+    more = f"; and {len(told) - most} more" if told[most:] else ""
+    return "; ".join(told[:most]) + more
+
+
 def _settings(pipeline: Pipeline) -> dict[str, str]:
     decoder, results, sink = pipeline.decode, pipeline.results, pipeline.sink
     found: dict[str, object] = {

@@ -15,6 +15,7 @@ from respool import failures, pipeline, progress, records, topics
 from respool.checkpoint.claim import changed_since, claim
 from respool.checkpoint.lease import holder
 from respool.errors import CheckpointError, PipelineError, QueryError
+from respool.fingerprint import in_short
 from respool.kafka import Kafka
 from respool.local.session import session_of
 from respool.pipeline import Pipeline
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryListener
     from pyspark.sql.streaming.query import StreamingQuery
 
-_TOLD = 5  # changes of a pipeline that are told
 _LOOK_AGAIN = 2.0  # seconds between looks at what sends no event
 
 
@@ -226,8 +226,7 @@ class Runner:
             if held.warning:
                 self._on_note(held.warning)
             if changes:
-                more = f"; and {len(changes) - _TOLD} more" if changes[_TOLD:] else ""
-                self._on_note(f"{one.name} has changed since it ran last: {'; '.join(changes[:_TOLD])}{more}")
+                self._on_note(f"{one.name} has changed since it ran last: {in_short(changes)}")
         return held is not None
 
     def _start_companions(self, first: bool) -> None:

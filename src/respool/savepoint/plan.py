@@ -18,13 +18,13 @@ from respool.checkpoint.sink import Replay
 from respool.checkpoint.sources import Reading
 from respool.checkpoint.steps import Journal, Left, Move, Operation, Replace, Step
 from respool.errors import CheckpointError
+from respool.fingerprint import in_short
 from respool.savepoint import bring
 from respool.savepoint.bring import Cargo
 from respool.savepoint.manifest import Manifest
 from respool.savepoint.store import Savepoint
 
 _NOTHING = Left(-1, -1)
-_TOLD = 5  # changes of a pipeline that are told
 
 
 @dataclass(frozen=True)
@@ -244,10 +244,7 @@ def _promotion_notes(fork: Checkpoint, checkpoint: Checkpoint | None, ends: Sequ
         notes.append(f"The pipeline has read {-ahead:,} records more than the fork: they are read again.")
     changes = claim.changed(before.fingerprint, mine.fingerprint) if mine is not None and before is not None else []
     if changes:
-        more = f"; and {len(changes) - _TOLD} more" if changes[_TOLD:] else ""
-        notes.append(
-            f"The fork ran a changed pipeline: {'; '.join(changes[:_TOLD])}{more}. Run it like that from now on."
-        )
+        notes.append(f"The fork ran a changed pipeline: {in_short(changes)}. Run it like that from now on.")
     if mine is not None and before is not None and mine.sink != before.sink:
         notes.append(
             f"What the fork wrote stays in {mine.sink}; from now on the pipeline writes to {before.sink} again, unless "
