@@ -288,7 +288,7 @@ def test_a_manifest_of_another_version_is_refused(checkpoint: Path, store: Store
     with pytest.raises(CheckpointError, match="is of version 2; this respool knows 1"):
         store.get("one")
     assert store.all() == []
-    assert "of version 2" in store.damaged()[0]
+    assert "of version 2" in store.look()[1][0]
     file.write_text("{")
     with pytest.raises(CheckpointError, match=r"is damaged: .*make another"):
         store.get("one")

@@ -115,7 +115,7 @@ def make_fork(change: Change, found: "Savepoint", name: str, settings: Settings,
     from respool.checkpoint.request import Request
     from respool.checkpoint.target import ToBatch
     from respool.savepoint import bring
-    from respool.savepoint.plan import fork_cargo, plan_fork
+    from respool.savepoint.plan import cargo_of, plan_fork
 
     files = require_free(change.where, change.path, name)
     cut_off = history.pending(files)
@@ -123,7 +123,7 @@ def make_fork(change: Change, found: "Savepoint", name: str, settings: Settings,
         say(f"A fork to {change.where} was cut off" + ("." if change.dry_run else "; it is finished now."))
         if not change.dry_run:
             with held(change.where, change.path):
-                brought = fork_cargo(found, change.where, cut_off.query_ids[-1])
+                brought = cargo_of(found, change.where, cut_off.query_ids[-1])
                 bring.carry_out_fork(cut_off, brought, files, every_other_second("files copied"))
         return
     request = Request(ToBatch(found.manifest.next_batch), allow_data_loss=allow_data_loss, words=name)

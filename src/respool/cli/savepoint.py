@@ -69,13 +69,13 @@ def list_(savepoints: Savepoints = None, home: Home = None, json: Json = False) 
 
     settings = load(home=home, savepoints=savepoints)
     store = Store(settings.savepoint_store)
-    found = store.all()
+    found, damaged = store.look()
     if json:
         out_json([text.savepoint_json(one) for one in found])
     else:
         columns = ("name", "pipeline", "batch", "created", "watermark", "files", "size", "checkpoint", "reason")
         table([text.savepoint_row(one) for one in found], columns, f"No savepoint in {store.location}.")
-    for one in store.damaged():
+    for one in damaged:
         say(f"warning: {one}")
 
 

@@ -1,7 +1,7 @@
 """Copy files from one place to another, and know their bytes by their SHA-256."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -53,7 +53,7 @@ def check(files: Sequence[SavedFile], source: Reader, on_file: Tell) -> list[str
 
     def one(file: SavedFile) -> str | None:
         try:
-            found = SavedFile(file.path, *_digest(source.chunks(file.path)))
+            found = _watched(file.path, source, _drop)
         except FileNotFoundError:
             return f"{file.path} is missing."
         except CheckpointError as error:
@@ -72,6 +72,11 @@ def _changed(file: SavedFile, found: SavedFile, source: Reader) -> CheckpointErr
 
 
 def _copy(path: str, source: Reader, target: Writer, prefix: str) -> SavedFile:
+    return _watched(path, source, lambda chunks: target.write(prefix + path, chunks))
+
+
+def _watched(path: str, source: Reader, take: Callable[[Iterator[bytes]], object]) -> SavedFile:
+    """Hand a file's bytes on, and return what they were."""
     digest, size = hashlib.sha256(), 0
 
     def passing() -> Iterator[bytes]:
@@ -81,16 +86,13 @@ def _copy(path: str, source: Reader, target: Writer, prefix: str) -> SavedFile:
             size += len(piece)
             yield piece
 
-    target.write(prefix + path, passing())
+    take(passing())
     return SavedFile(path, size, digest.hexdigest())
 
 
-def _digest(chunks: Iterable[bytes]) -> tuple[int, str]:
-    digest, size = hashlib.sha256(), 0
-    for piece in chunks:
-        digest.update(piece)
-        size += len(piece)
-    return size, digest.hexdigest()
+def _drop(chunks: Iterator[bytes]) -> None:
+    for _ in chunks:
+        pass
 
 
 def _all(items: Sequence[A], work: Callable[[A], B], on_file: Tell) -> Iterator[B]:

@@ -77,7 +77,7 @@ def plan_restore(
         other_query: Whether the checkpoint may be that of another query.
     """
     manifest = savepoint.manifest
-    brought = _cargo_of(savepoint, where, None)
+    brought = cargo_of(savepoint, where, None)
     name = journal_id(world.now, manifest.next_batch)
     readings = _readings(manifest.sources, checkpoint, world.kept)
     steps = bring.steps(checkpoint, brought, name, sink_steps(request, world, name))
@@ -94,7 +94,7 @@ def plan_fork(savepoint: Savepoint, where: str, request: Request, world: World) 
     """Plan a second query from a savepoint, in a folder that is empty or not there."""
     manifest = savepoint.manifest
     query_id = str(uuid4())
-    brought = _cargo_of(savepoint, where, query_id)
+    brought = cargo_of(savepoint, where, query_id)
     name = journal_id(world.now, manifest.next_batch)
     steps = bring.steps(None, brought, name)
     steps += _run_step(None, manifest.run)
@@ -167,12 +167,8 @@ def require_new(where: str, names: Sequence[str]) -> None:
         )
 
 
-def fork_cargo(savepoint: Savepoint, where: str, query_id: str) -> Cargo:
-    """Return what a fork of a savepoint is made of, for a query with this id."""
-    return _cargo_of(savepoint, where, query_id)
-
-
-def _cargo_of(savepoint: Savepoint, where: str, query_id: str | None) -> Cargo:
+def cargo_of(savepoint: Savepoint, where: str, query_id: str | None) -> Cargo:
+    """Return what a savepoint brings into a folder, for a query with this id; None for that of its own."""
     files = savepoint.manifest.files
     return bring.cargo(savepoint.files(), files, [one.path for one in files], where, query_id)
 

@@ -64,12 +64,13 @@ class Store:
         return [one.manifest.name for one in self.all()]
 
     def all(self) -> list[Savepoint]:
-        """Return all savepoints, the oldest first; one with a damaged manifest is left out, see `damaged`."""
-        return sorted(self._read()[0], key=lambda one: (one.manifest.created, one.manifest.name))
+        """Return all savepoints, the oldest first; those with a damaged manifest are left out."""
+        return self.look()[0]
 
-    def damaged(self) -> list[str]:
-        """Return what is wrong with savepoints whose manifest cannot be read."""
-        return self._read()[1]
+    def look(self) -> tuple[list[Savepoint], list[str]]:
+        """Return all savepoints, the oldest first, and what is wrong with those whose manifest cannot be read."""
+        found, damaged = self._read()
+        return sorted(found, key=lambda one: (one.manifest.created, one.manifest.name)), damaged
 
     def get(self, name: str) -> Savepoint:
         """Return a savepoint; raise CheckpointError when it is not there."""
