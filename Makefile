@@ -36,9 +36,8 @@ test: check ## Run all tests, on real brokers and real Sparks, in two processes
 TESTS := tests/scenarios tests/kafka tests/spark tests/unit
 
 .PHONY: bench
-bench: $(STAMP) ## Measure a large checkpoint's show and plan of a rewind (ARGS), and a window from a large archive
-	$(BIN)/python benchmarks/rewind.py $(ARGS)
-	$(BIN)/python benchmarks/reprocess.py $(REPROCESS_ARGS)
+bench: $(STAMP) ## Measure respool beside its peers, and write a report (ARGS=--help lists what can be asked for)
+	$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: lock
 lock: $(STAMP) ## Write the pinned requirements again, from pyproject.toml

@@ -1,0 +1,84 @@
+"""The events: generated once for each size, in a topic of two partitions, with what is right kept beside it."""
+
+import pickle
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.truth import Notes, Truth
+from respool import topics
+from respool.kafka import Kafka
+from respool.topics import Message
+from respool.visits.generator import VisitsPlan, generate
+
+PARTITIONS = 2
+PAGES = 16
+
+
+@dataclass(frozen=True)
+class Data:
+    """Events in a topic.
+
+    Attributes:
+        topic: Where they are, each under its visit as key.
+        truth: What is right of them.
+    """
+
+    topic: str
+    truth: Truth
+
+    @property
+    def events(self) -> int:
+        """How many there are."""
+        return self.truth.events
+
+
+def prepare(kafka: Kafka, folder: Path, events: int, visits: int, say: Callable[[str], None]) -> Data:
+    """Return events with so many visits at a time; they are generated unless the topic has them.
+
+    Args:
+        kafka: The broker.
+        folder: Where what is right is kept; it belongs to the broker's data.
+        events: How many.
+        visits: How many visits go on at the same time.
+        say: Told what takes long.
+    """
+    topic = f"visits-{events}-{visits}"
+    kept = folder / f"{topic}.pickle"
+    if kept.exists() and topics.exists(kafka, topic):
+        truth: Truth = pickle.loads(kept.read_bytes())  # noqa: S301  (written below, by nobody else)
+        if sum(topics.end_offsets(kafka, topic).values()) == truth.events:
+            return Data(topic, truth)
+    if topics.exists(kafka, topic):  # an earlier run was stopped in the middle
+        topics.delete(kafka, topic)
+    begin = time.monotonic()
+    topics.create(kafka, topic, PARTITIONS)
+    notes = Notes()
+    plan = VisitsPlan(count=events, visits=visits, pages_per_visit=PAGES)
+    topics.produce(kafka, topic, _noted(generate(plan), notes))
+    truth = notes.truth()
+    folder.mkdir(parents=True, exist_ok=True)
+    kept.write_bytes(pickle.dumps(truth))
+    say(f"Generated {events:,} events, {visits:,} visits at a time, in {time.monotonic() - begin:.0f} s.")
+    return Data(topic, truth)
+
+
+def forget(kafka: Kafka, folder: Path, data: Data) -> None:
+    """Delete events that are not needed any more."""
+    topics.delete(kafka, data.topic)
+    (folder / f"{data.topic}.pickle").unlink(missing_ok=True)
+
+
+def clear(folder: Path) -> None:
+    """Delete a run's folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _noted(messages: Iterator[Message], notes: Notes) -> Iterator[Message]:
+    for message in messages:
+        assert message.key is not None
+        assert message.value is not None
+        notes.add(message.key, message.value)
+        yield message

@@ -1,0 +1,167 @@
+"""The engines that are compared: how each is started, what it needs, and what it promises.
+
+All of them read the same topic and write results of the same form, so that one check does for all:
+
+    counts     {"window": {"start": …}, "count": …}
+    sessions   {"visit_id": …, "session_start": …, "session_end": …, "visited_pages": …, "is_finished": …}
+"""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks import environments
+from benchmarks.environments import Place
+from respool.local import jars
+from respool.settings import Settings
+
+PEERS = Path(__file__).parent / "peers"
+BATCH = 200_000
+_RESPOOL = str(Path(sys.executable).parent / "respool")
+_PIPELINES = {"counts": "visit-counts", "sessions": "sessions", "archive": "visits-archive"}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run of one job.
+
+    Attributes:
+        job: counts, sessions or archive.
+        topic: Where the events are.
+        events: How many there are.
+        servers: The broker.
+        output: Where results go: a topic or, for an archive, the path of a table.
+        folder: A folder of the run's own.
+        batch: The most records of a batch, for engines that have batches.
+    """
+
+    job: str
+    topic: str
+    events: int
+    servers: str
+    output: str
+    folder: Path
+    batch: int
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What an engine promises of a job, so that it is compared on that.
+
+    Attributes:
+        words: How it differs from the others, for a reader.
+        delay: How many minutes its watermark stays behind when it tells what is over; None when it does not tell that.
+        early: It tells every window or session, also one that goes on.
+    """
+
+    words: str
+    delay: int | None = None
+    early: bool = False
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine.
+
+    Attributes:
+        name: Its name.
+        title: Its name for readers, with what it is.
+        recovers: It goes on after a crash with its state and positions.
+        promises: The jobs that it can do.
+        words: The command of a task.
+        prepare: Makes what it needs, and returns what it runs on; raises NotHere when that cannot be had.
+        environ: What to add to its environment.
+    """
+
+    name: str
+    title: str
+    recovers: bool
+    promises: Mapping[str, Promise]
+    words: Callable[[Place, Task], list[str]]
+    prepare: Callable[[Place], str]
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+def _respool(place: Place, task: Task) -> list[str]:
+    output = "table" if task.job == "archive" else "output_topic"
+    return [
+        *(_RESPOOL, "run", _PIPELINES[task.job], "--available-now", "--json", "--no-dead-letter"),
+        *("--max-offsets-per-trigger", str(task.batch), "--master", "local[2]"),
+        *("--set", f"topic={task.topic}", "--set", f"{output}={task.output}"),
+        *("--bootstrap-servers", task.servers, "--home", str(task.folder / "home")),
+    ]
+
+
+def _pyspark(place: Place, task: Task) -> list[str]:
+    files = ",".join(str(one) for one in jars.spark_jars(Settings()))
+    return [
+        *(sys.executable, str(PEERS / "pyspark" / "program.py"), task.job, "--topic", task.topic, "--jars", files),
+        *("--servers", task.servers, "--output", task.output, "--batch", str(task.batch)),
+        *("--checkpoint", str(task.folder / "checkpoint")),
+    ]
+
+
+def _python(name: str) -> Callable[[Place, Task], list[str]]:
+    def words(place: Place, task: Task) -> list[str]:
+        return [
+            *(environments.python(place, name), str(PEERS / name / "program.py"), task.job, "--topic", task.topic),
+            *("--servers", task.servers, "--output", task.output, "--events", str(task.events)),
+        ]
+
+    return words
+
+
+def _here(_: Place) -> str:
+    from importlib.metadata import version
+
+    return f"pyspark {version('pyspark')}, delta-spark and connector of respool"
+
+
+_OVER = "tells a window once, when the watermark, 10 minutes behind, has passed its end"
+_EARLY_AND_FINAL = "an early result at every batch that changes a session, a final one when the watermark has passed it"
+_ARCHIVED = "every record with all its columns, partitioned by date and hour of event time"
+
+ENGINES = (
+    Engine(
+        "respool",
+        "respool",
+        True,
+        {
+            "counts": Promise(_OVER, delay=10),
+            "sessions": Promise(_EARLY_AND_FINAL, delay=15, early=True),
+            "archive": Promise(f"{_ARCHIVED}; a batch that comes again adds nothing twice"),
+        },
+        _respool,
+        _here,
+    ),
+    Engine(
+        "pyspark",
+        "plain PySpark",
+        True,
+        {
+            "counts": Promise(_OVER, delay=10),
+            "sessions": Promise(f"{_EARLY_AND_FINAL}; transformWithStateInPandas, one visit at a time", 15, True),
+            "archive": Promise(_ARCHIVED),
+        },
+        _pyspark,
+        _here,
+    ),
+    Engine(
+        "bare",
+        "bare consumer loop",
+        False,
+        {
+            "counts": Promise("in memory; tells every window that has changed, each 100,000 events", early=True),
+            "sessions": Promise("in memory; an early result for each event, never a final one", early=True),
+        },
+        _python("bare"),
+        lambda place: environments.ready(place, "bare", optional=True),
+    ),
+)
+
+
+def environ_of(engine: Engine) -> dict[str, str]:
+    """Return what an engine's process finds in its environment beside what is there."""
+    return {"TZ": "UTC", "PYTHONUNBUFFERED": "1", "PATH": os.environ.get("PATH", ""), **engine.environ}

@@ -1,0 +1,125 @@
+"""`make bench`: respool beside what a user would pick instead, on this machine, in one report.
+
+Events are generated once into a topic of an embedded broker; engines take turns on it, each run a process tree of its
+own; a figure counts only if the result was right. What cannot be run is told with its reason.
+"""
+
+import argparse
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from benchmarks import data, report
+from benchmarks.comparing import Bench, compare
+from benchmarks.engines import ENGINES, Engine
+from benchmarks.environments import NotHere, Place
+from benchmarks.results import Results
+from respool.kafka import Kafka
+from respool.local import broker
+from respool.settings import Settings
+
+JOBS = ("counts", "sessions", "archive", "growth", "reprocess", "rewind", "start")
+COMPARED = ("counts", "sessions", "archive")
+_VISITS = 25_000  # visits at a time
+
+
+def options(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return what is asked for."""
+    parser = argparse.ArgumentParser(
+        prog="make bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = [one.name for one in ENGINES]
+    parser.add_argument("--events", type=int, default=2_000_000, metavar="N", help="events of the compared jobs")
+    parser.add_argument("--runs", type=int, default=3, metavar="N", help="runs of each engine (3)")
+    parser.add_argument("--only", type=_some(JOBS), default=list(JOBS), metavar="JOB,…", help=", ".join(JOBS))
+    parser.add_argument("--engines", type=_some(names), default=names, metavar="NAME,…", help=", ".join(names))
+    parser.add_argument("--limit", type=float, default=150, metavar="SECONDS", help="the most time of a run (150)")
+    parser.add_argument("--folder", type=Path, default=Path(".bench"), help="environments, data, the broker (.bench)")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the report goes (report in the folder)")
+    parser.add_argument("--offline", action="store_true", help="download nothing")
+    return parser.parse_args(words)
+
+
+def _some(known: Sequence[str]) -> Any:
+    def parse(text: str) -> list[str]:
+        asked = text.split(",")
+        unknown = [one for one in asked if one not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{unknown[0]} is none of {', '.join(known)}")
+        return [one for one in known if one in asked]
+
+    return parse
+
+
+def say(text: str) -> None:
+    """Tell what goes on."""
+    print(f"{datetime.now(timezone.utc):%H:%M:%S} {text}", file=sys.stderr, flush=True)
+
+
+def prepare(place: Place, names: Sequence[str], results: Results) -> list[Engine]:
+    """Make what the engines need, and return those that can run."""
+    found = []
+    for engine in ENGINES:
+        if engine.name not in names:
+            continue
+        told: dict[str, Any] = {"title": engine.title, "recovers": engine.recovers, "runs_on": "", "not_run": ""}
+        told["promises"] = {job: promise.words for job, promise in engine.promises.items()}
+        results.engines[engine.name] = told
+        try:
+            told["runs_on"] = engine.prepare(place)
+            found.append(engine)
+        except NotHere as error:
+            told["not_run"] = str(error)
+            say(f"{engine.name} is not run: {error}")
+    return found
+
+
+def measure(asked: argparse.Namespace) -> Results:
+    """Measure what is asked for."""
+    results = Results(_machine(), {name: _plain(value) for name, value in vars(asked).items()})
+    place = Place(asked.folder.absolute(), asked.offline)
+    settings = Settings(home=place.folder / "broker")
+    engines = prepare(place, asked.engines, results)
+    if set(asked.only) & set(COMPARED):
+        with broker.running(settings) as started:
+            bench = Bench(place, Kafka(started.address), started.pid, asked.limit, say)
+            visits = min(_VISITS, max(1, asked.events // 80))  # few events have few visits, for as many rounds
+            events = data.prepare(bench.kafka, place.folder / "data", asked.events, visits, say)
+            for job in [one for one in COMPARED if one in asked.only]:
+                able = [one for one in engines if job in one.promises]
+                results.runs += compare(bench, job, able, events, asked.runs)
+    return results
+
+
+def _machine() -> dict[str, Any]:
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        models = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "cores": os.cpu_count(),
+        "model": models[0] if models else platform.machine(),
+        "memory_gb": round(memory / 1e9, 1),
+        "python": platform.python_version(),
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, Path) else value
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure, write the report, and print its tables."""
+    asked = options(words)
+    results = measure(asked)
+    out = asked.out or asked.folder / "report"
+    print(report.write(results, out))
+
+
+if __name__ == "__main__":
+    main()
