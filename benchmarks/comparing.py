@@ -65,7 +65,7 @@ def run_once(bench: Bench, job: str, engine: Engine, events: Data, batch: int | 
     if job != "archive":
         topics.create(bench.kafka, task.output, data.PARTITIONS)
     words = engine.words(bench.place, task)
-    measured = measure.run(words, folder, bench.limit, bench.broker, environ_of(engine))
+    measured = measure.run(words, folder, bench.limit, bench.broker, environ_of(bench.place, engine))
     finished = measured.in_time and measured.code == 0
     wrong = _wrong(bench.kafka, engine, task, events) if finished else None
     size = output.table_bytes(Path(task.output)) if job == "archive" and finished and wrong is None else None

@@ -6,10 +6,9 @@ All of them read the same topic and write results of the same form, so that one 
     sessions   {"visit_id": …, "session_start": …, "session_end": …, "visited_pages": …, "is_finished": …}
 """
 
-import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import environments
@@ -19,7 +18,7 @@ from respool.settings import Settings
 
 PEERS = Path(__file__).parent / "peers"
 BATCH = 200_000
-_RESPOOL = str(Path(sys.executable).parent / "respool")
+RESPOOL = str(Path(sys.executable).parent / "respool")
 _PIPELINES = {"counts": "visit-counts", "sessions": "sessions", "archive": "visits-archive"}
 
 
@@ -81,13 +80,13 @@ class Engine:
     promises: Mapping[str, Promise]
     words: Callable[[Place, Task], list[str]]
     prepare: Callable[[Place], str]
-    environ: Mapping[str, str] = field(default_factory=dict)
+    environ: Callable[[Place], dict[str, str]] = lambda place: {}
 
 
 def _respool(place: Place, task: Task) -> list[str]:
     output = "table" if task.job == "archive" else "output_topic"
     return [
-        *(_RESPOOL, "run", _PIPELINES[task.job], "--available-now", "--json", "--no-dead-letter"),
+        *(RESPOOL, "run", _PIPELINES[task.job], "--available-now", "--json", "--no-dead-letter"),
         *("--max-offsets-per-trigger", str(task.batch), "--master", "local[2]"),
         *("--set", f"topic={task.topic}", "--set", f"{output}={task.output}"),
         *("--bootstrap-servers", task.servers, "--home", str(task.folder / "home")),
@@ -113,6 +112,29 @@ def _python(name: str) -> Callable[[Place, Task], list[str]]:
     return words
 
 
+def _streams(place: Place, task: Task) -> list[str]:
+    target = place.folder / "kafka-streams"
+    return [
+        *("java", "-Xmx2g", "-cp", f"{target}/peer.jar:{target}/lib/*", "bench.Peer", task.job, task.topic),
+        *(task.servers, task.output, str(task.events), f"streams-{task.output}", str(task.folder / "state")),
+    ]
+
+
+def _streams_ready(place: Place) -> str:
+    environments.maven(place, PEERS / "kafka-streams", place.folder / "kafka-streams" / "peer.jar", "package")
+    return "kafka-streams 4.1.1, 2 threads, cache of 64 MB"
+
+
+def _flink_jar(place: Place) -> Path:
+    return place.folder / "flink" / "flink-sql-connector-kafka.jar"
+
+
+def _flink_ready(place: Place) -> str:
+    packages = environments.ready(place, "flink")
+    environments.maven(place, PEERS / "flink", _flink_jar(place), "dependency:copy-dependencies")
+    return f"{packages}, connector 5.0.0-2.2"
+
+
 def _here(_: Place) -> str:
     from importlib.metadata import version
 
@@ -123,45 +145,104 @@ _OVER = "tells a window once, when the watermark, 10 minutes behind, has passed 
 _EARLY_AND_FINAL = "an early result at every batch that changes a session, a final one when the watermark has passed it"
 _ARCHIVED = "every record with all its columns, partitioned by date and hour of event time"
 
+_IN_MEMORY = "in memory: a crash loses everything"
+_CHANGES = "tells a window whenever it changes; late events are waited for without end"
+_NEXT = "an early result for each event; a session is told as finished only at the next event of its visit"
+
 ENGINES = (
     Engine(
-        "respool",
-        "respool",
-        True,
-        {
+        name="respool",
+        title="respool",
+        recovers=True,
+        promises={
             "counts": Promise(_OVER, delay=10),
             "sessions": Promise(_EARLY_AND_FINAL, delay=15, early=True),
             "archive": Promise(f"{_ARCHIVED}; a batch that comes again adds nothing twice"),
         },
-        _respool,
-        _here,
+        words=_respool,
+        prepare=_here,
     ),
     Engine(
-        "pyspark",
-        "plain PySpark",
-        True,
-        {
+        name="pyspark",
+        title="plain PySpark",
+        recovers=True,
+        promises={
             "counts": Promise(_OVER, delay=10),
-            "sessions": Promise(f"{_EARLY_AND_FINAL}; transformWithStateInPandas, one visit at a time", 15, True),
+            "sessions": Promise(
+                f"{_EARLY_AND_FINAL}; transformWithStateInPandas, visit by visit", delay=15, early=True
+            ),
             "archive": Promise(_ARCHIVED),
         },
-        _pyspark,
-        _here,
+        words=_pyspark,
+        prepare=_here,
     ),
     Engine(
-        "bare",
-        "bare consumer loop",
-        False,
-        {
-            "counts": Promise("in memory; tells every window that has changed, each 100,000 events", early=True),
-            "sessions": Promise("in memory; an early result for each event, never a final one", early=True),
+        name="kafka-streams",
+        title="Kafka Streams",
+        recovers=True,
+        promises={
+            "counts": Promise(_CHANGES, early=True),
+            "sessions": Promise("a result when the cache lets go of a session, never a final one", early=True),
         },
-        _python("bare"),
-        lambda place: environments.ready(place, "bare", optional=True),
+        words=_streams,
+        prepare=_streams_ready,
+    ),
+    Engine(
+        name="flink",
+        title="Flink SQL (PyFlink)",
+        recovers=True,
+        promises={
+            "counts": Promise(f"{_OVER}; at the end of its input, all", delay=10),
+            "sessions": Promise("finished sessions only; at the end of its input, all", delay=15),
+        },
+        words=_python("flink"),
+        prepare=_flink_ready,
+        environ=lambda place: {"FLINK_KAFKA_JAR": str(_flink_jar(place))},
+    ),
+    Engine(
+        name="bytewax",
+        title="Bytewax",
+        recovers=True,
+        promises={
+            "counts": Promise(f"{_OVER}; at the end of its input, all", delay=10),
+            "sessions": Promise(_NEXT, early=True),
+        },
+        words=_python("bytewax"),
+        prepare=lambda place: environments.ready(place, "bytewax"),
+    ),
+    Engine(
+        name="quix",
+        title="Quix Streams",
+        recovers=True,
+        promises={"counts": Promise(_CHANGES, early=True), "sessions": Promise(_NEXT, early=True)},
+        words=_python("quix"),
+        prepare=lambda place: environments.ready(place, "quix"),
+    ),
+    Engine(
+        name="pathway",
+        title="Pathway",
+        recovers=True,
+        promises={
+            "counts": Promise(_CHANGES, early=True),
+            "sessions": Promise("a result whenever a session changes, never a final one", early=True),
+        },
+        words=_python("pathway"),
+        prepare=lambda place: environments.ready(place, "pathway"),
+    ),
+    Engine(
+        name="bare",
+        title="bare consumer loop",
+        recovers=False,
+        promises={
+            "counts": Promise(f"{_IN_MEMORY}; tells the windows that have changed, each 100,000 events", early=True),
+            "sessions": Promise(f"{_IN_MEMORY}; an early result for each event, never a final one", early=True),
+        },
+        words=_python("bare"),
+        prepare=lambda place: environments.ready(place, "bare", optional=True),
     ),
 )
 
 
-def environ_of(engine: Engine) -> dict[str, str]:
+def environ_of(place: Place, engine: Engine) -> dict[str, str]:
     """Return what an engine's process finds in its environment beside what is there."""
-    return {"TZ": "UTC", "PYTHONUNBUFFERED": "1", "PATH": os.environ.get("PATH", ""), **engine.environ}
+    return {"TZ": "UTC", "PYTHONUNBUFFERED": "1", **engine.environ(place)}

@@ -30,6 +30,15 @@ class Mark:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """What the process tree had taken and held so many seconds after the start: CPU seconds, bytes."""
+
+    seconds: float
+    cpu_s: float
+    pss: float
+
+
+@dataclass(frozen=True)
 class Measured:
     """What a run took.
 
@@ -45,6 +54,7 @@ class Measured:
         other_cpu_s: CPU seconds that anything else on the machine took meanwhile.
         log: What it printed to standard error.
         said: What else it told of itself.
+        samples: What it took and held, second by second.
     """
 
     marks: tuple[Mark, ...]
@@ -58,6 +68,7 @@ class Measured:
     other_cpu_s: float
     log: Path
     said: Mapping[str, str] = field(default_factory=dict)
+    samples: tuple[Sample, ...] = ()
 
     @property
     def events(self) -> int:
@@ -87,6 +98,25 @@ def steady(marks: Sequence[Mark], events: int) -> float | None:
     if not after or after[-1].seconds <= after[0].seconds or after[-1].events <= after[0].events:
         return None
     return (after[-1].events - after[0].events) / (after[-1].seconds - after[0].seconds)
+
+
+def steady_cpu(measured: Measured, events: int) -> float | None:
+    """Return the CPU seconds for each million events after the warm-up; None when that cannot be told."""
+    after = [mark for mark in measured.marks if mark.events >= warm_up(events)]
+    if len(after) < 2 or after[-1].events <= after[0].events or not measured.samples:
+        return None
+    used = cpu_at(measured.samples, after[-1].seconds) - cpu_at(measured.samples, after[0].seconds)
+    return used / (after[-1].events - after[0].events) * 1e6
+
+
+def cpu_at(samples: Sequence[Sample], seconds: float) -> float:
+    """Return the CPU seconds at a time, on a straight line between the samples around it."""
+    before = max((one for one in samples if one.seconds <= seconds), key=lambda one: one.seconds, default=samples[0])
+    after = min((one for one in samples if one.seconds > seconds), key=lambda one: one.seconds, default=before)
+    if after.seconds <= before.seconds:
+        return before.cpu_s
+    part = (seconds - before.seconds) / (after.seconds - before.seconds)
+    return before.cpu_s + part * (after.cpu_s - before.cpu_s)
 
 
 def run(
@@ -136,6 +166,7 @@ def run(
         other_cpu_s=max(0.0, other),
         log=log,
         said=said,
+        samples=tuple(Sample(one["seconds"], one["cpu_s"], one["pss"]) for one in told["samples"]),
     )
 
 

@@ -1,13 +1,162 @@
-"""The report."""
+"""The report: tables for readers, everything as JSON, a chart."""
 
 import json
+import shutil
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+from benchmarks import chart
+from benchmarks.goals import costs, goals
+from benchmarks.measure import warm_up
 from benchmarks.results import Results
+
+_COMPARED = {
+    "counts": "Events counted in windows of 10 minutes, from a topic to a topic.",
+    "sessions": "Sessions of every visit, by a gap of 10 minutes, from a topic to a topic.",
+    "archive": "Every record to a Delta table, partitioned by date and hour of event time.",
+}
 
 
 def write(results: Results, out: Path) -> str:
-    """Write."""
+    """Write report.md, report.json and report.svg into a folder, and return the first."""
     out.mkdir(parents=True, exist_ok=True)
+    text = markdown(results)
+    (out / "report.md").write_text(text, encoding="utf-8")
     (out / "report.json").write_text(json.dumps(results.to_json(), indent=1) + "\n", encoding="utf-8")
-    return ""
+    (out / "report.svg").write_text(chart.draw(results), encoding="utf-8")
+    return text
+
+
+def publish(out: Path, docs: Path) -> None:
+    """Copy the chart and the figures of a report to the docs."""
+    shutil.copyfile(out / "report.svg", docs / "performance.svg")
+    shutil.copyfile(out / "report.json", docs / "performance.json")
+
+
+def markdown(results: Results) -> str:
+    """Return the report for readers."""
+    parts = [_head(results), _goals(results)]
+    parts += [_compared(results, job) for job in _COMPARED if any(run.job == job for run in results.runs)]
+    parts += [part for part in (_growth(results), _reprocess(results), _rewind(results), _start(results)) if part]
+    parts.append(_not_run(results))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _head(results: Results) -> str:
+    machine, options = results.machine, results.options
+    return (
+        f"# respool beside its peers\n\n"
+        f"{machine['at']}, {machine['cores']} cores of {machine['model']}, {machine['memory_gb']} GB, "
+        f"load at the start {machine['load']}. {options['events']:,} events, {options['runs']} runs of each engine, in "
+        f"turns; figures are medians, with the range of the runs. A figure counts only if the result was right."
+    )
+
+
+def _goals(results: Results) -> str:
+    found = goals(results)
+    words = {True: "met", False: "**not met**", None: "not measured"}
+    rows = [(one.job, one.wanted, one.found, words[one.met]) for one in found]
+    return "## Goals\n\n" + _table(("job", "goal", "measured", ""), rows) if rows else ""
+
+
+def _compared(results: Results, job: str) -> str:
+    events = results.options["events"]
+    names = [name for name, told in results.engines.items() if job in told["promises"] and not told["not_run"]]
+    rows = [_row(results, job, name) for name in names]
+    size = job == "archive"
+    heads = ["engine", "steady, thousand/s", "whole run, s", "CPU s", "memory, MB", *(["table, MB"] if size else [])]
+    heads += ["recovers", "load", "others' CPU s", "notes"]
+    text = f"## {job}\n\n{_COMPARED[job]} Steady: after the first {warm_up(events):,} events. "
+    text += "CPU and memory are of the whole process tree, the broker's apart; shared pages count once.\n\n"
+    text += _table(heads, rows) + "\n\nWhat each promises:\n"
+    return text + "".join(
+        f"\n- {results.engines[name]['title']} ({results.engines[name]['runs_on']}): "
+        f"{results.engines[name]['promises'][job]}."
+        for name in names
+    )
+
+
+def _row(results: Results, job: str, name: str) -> list[str]:
+    def figure(of: str, digits: int, scale: float = 1.0) -> str:
+        found = results.figure(job, name, of)
+        return found.text(digits, scale) if found else "–"
+
+    told = results.engines[name]
+    cells = [told["title"], figure("steady", 1, 1e-3), figure("wall_s", 1), figure("cpu_s", 1), figure("pss_mb", 0)]
+    if job == "archive":
+        cells.append(figure("table_bytes", 1, 1e-6))
+    notes = "; ".join(results.problems(job, name))
+    return [*cells, "yes" if told["recovers"] else "no", figure("load", 1), figure("other_cpu_s", 0), notes]
+
+
+def _growth(results: Results) -> str:
+    rows = []
+    for job in dict.fromkeys(row["job"] for row in results.growth):
+        figures = {
+            name: costs(results.growth, job, name) for name in ("cpu_s_per_million", "wall_s_per_million", "pss_mb")
+        }
+        for factor in dict.fromkeys(row["factor"] for row in results.growth if row["job"] == job):
+            first = next(row for row in results.growth if (row["job"], row["factor"]) == (job, factor))
+            cells = [
+                _number(figures[name].get(factor), digits) for name, digits in zip(figures, (2, 2, 0), strict=True)
+            ]
+            bad = {row["why"] for row in results.growth if (row["job"], row["factor"]) == (job, factor) and row["why"]}
+            rows.append((job, f"{factor} ×", f"{first['events']:,}", f"{first['visits']:,}", *cells, "; ".join(bad)))
+    if not rows:
+        return ""
+    heads = ("job", "size", "events", "open visits", "CPU s a million", "s a million", "memory, MB", "notes")
+    return (
+        "## growth\n\nrespool alone, more events and as many more open visits, a tenth of the smallest size a batch; "
+        "cost after the warm-up.\n\n" + _table(heads, rows)
+    )
+
+
+def _reprocess(results: Results) -> str:
+    rows = [
+        (row["way"], f"{row['days']:,}", f"{row['records']:,}", f"{row['spark_bytes'] / 1e3:,.0f}", _seconds(row))
+        for row in results.reprocess
+    ]
+    heads = ("way", "days", "records", "KB read", "s")
+    return "## reprocess\n\nOne window of 10 minutes out of an archive.\n\n" + _table(heads, rows) if rows else ""
+
+
+def _rewind(results: Results) -> str:
+    rows = [
+        (row["command"], f"{row['batches']:,}", f"{row['files']:,}", _seconds(row), str(row["memory_mib"]))
+        for row in results.rewind
+    ]
+    heads = ("command", "batches", "files", "s", "memory, MiB")
+    return "## rewind\n\n`checkpoint show` and the plan of a rewind.\n\n" + _table(heads, rows) if rows else ""
+
+
+def _start(results: Results) -> str:
+    rows = [
+        (row["what"], row["engine"], _seconds(row), _number(row["cpu_s"], 1), f"{row['memory_mb']:,}")
+        for row in results.start
+    ]
+    heads = ("what", "engine", "s", "CPU s of the whole run", "memory, MB")
+    return "## start\n\nSeconds from the start of a process.\n\n" + _table(heads, rows) if rows else ""
+
+
+def _not_run(results: Results) -> str:
+    reasons = [f"- {told['title']}: {told['not_run']}" for told in results.engines.values() if told["not_run"]]
+    return "## Not run\n\n" + "\n".join(reasons) if reasons else ""
+
+
+def _seconds(row: dict[str, Any]) -> str:
+    return f"{row['median_s']:.2f} ({row['least_s']:.2f}–{row['most_s']:.2f})"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of Markdown whose columns are aligned for a terminal, too."""
+    lines = [list(heads), *(list(row) for row in rows)]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(heads))]
+    text = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
+    ]
+    return "\n".join([text[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *text[1:]])

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from benchmarks.measure import Measured, steady
+from benchmarks.measure import Measured, steady, steady_cpu
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Run:
         steady: Events a second after the warm-up.
         wall_s: Seconds from its start to its last output.
         cpu_s: CPU seconds of its process tree.
-        cpu_s_per_million: CPU seconds for each million events.
+        steady_cpu_s: CPU seconds for each million events after the warm-up.
         pss_mb: The most memory of the tree, in megabytes, shared pages counted once.
         rss_mb: The same, counted for each process.
         load: The machine's load before.
@@ -40,7 +40,7 @@ class Run:
     steady: float | None
     wall_s: float
     cpu_s: float
-    cpu_s_per_million: float
+    steady_cpu_s: float | None
     pss_mb: float
     rss_mb: float
     load: float
@@ -106,7 +106,7 @@ def run_of(
         steady=steady(measured.marks, events),
         wall_s=round(measured.wall_s, 2),
         cpu_s=round(measured.cpu_s, 2),
-        cpu_s_per_million=round(measured.cpu_s / max(measured.events, 1) * 1e6, 2),
+        steady_cpu_s=steady_cpu(measured, events),
         pss_mb=round(measured.pss / 1e6, 1),
         rss_mb=round(measured.rss / 1e6, 1),
         load=round(measured.load, 2),

@@ -8,18 +8,20 @@ import argparse
 import os
 import platform
 import sys
+import tempfile
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from benchmarks import data, report
+from benchmarks import data, growth, report, reprocess, rewind, start
 from benchmarks.comparing import Bench, compare
-from benchmarks.engines import ENGINES, Engine
+from benchmarks.engines import ENGINES, RESPOOL, Engine
 from benchmarks.environments import NotHere, Place
 from benchmarks.results import Results
 from respool.kafka import Kafka
 from respool.local import broker
+from respool.local.session import spark_session
 from respool.settings import Settings
 
 JOBS = ("counts", "sessions", "archive", "growth", "reprocess", "rewind", "start")
@@ -40,8 +42,21 @@ def options(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=150, metavar="SECONDS", help="the most time of a run (150)")
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="environments, data, the broker (.bench)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the report goes (report in the folder)")
+    parser.add_argument("--growth-events", type=int, default=1_000_000, metavar="N", help="events of the smallest size")
+    parser.add_argument("--growth-runs", type=int, metavar="N", help="runs of each size (as --runs)")
+    parser.add_argument(
+        "--days", type=_numbers, default=[1, 10, 100], metavar="N,…", help="days of reprocess's archives"
+    )
+    parser.add_argument("--per-hour", type=int, default=2_000, metavar="N", help="visits an hour in them")
+    parser.add_argument("--batches", type=_numbers, default=[1_000, 10_000, 100_000], metavar="N,…", help="of rewind")
+    parser.add_argument("--partitions", type=int, default=200, metavar="N", help="state partitions of rewind")
+    parser.add_argument("--publish", action="store_true", help="copy the chart and the figures to docs/")
     parser.add_argument("--offline", action="store_true", help="download nothing")
     return parser.parse_args(words)
+
+
+def _numbers(text: str) -> list[int]:
+    return sorted({int(one) for one in text.split(",")})
 
 
 def _some(known: Sequence[str]) -> Any:
@@ -82,17 +97,42 @@ def measure(asked: argparse.Namespace) -> Results:
     """Measure what is asked for."""
     results = Results(_machine(), {name: _plain(value) for name, value in vars(asked).items()})
     place = Place(asked.folder.absolute(), asked.offline)
-    settings = Settings(home=place.folder / "broker")
     engines = prepare(place, asked.engines, results)
-    if set(asked.only) & set(COMPARED):
-        with broker.running(settings) as started:
+    if set(asked.only) & {*COMPARED, "growth", "start"}:
+        with broker.running(Settings(home=place.folder / "broker")) as started:
             bench = Bench(place, Kafka(started.address), started.pid, asked.limit, say)
-            visits = min(_VISITS, max(1, asked.events // 80))  # few events have few visits, for as many rounds
-            events = data.prepare(bench.kafka, place.folder / "data", asked.events, visits, say)
-            for job in [one for one in COMPARED if one in asked.only]:
-                able = [one for one in engines if job in one.promises]
-                results.runs += compare(bench, job, able, events, asked.runs)
+            _with_broker(bench, asked, engines, results)
+    if "start" in asked.only:
+        results.start += start.commands(max(asked.runs, 5))
+    if "rewind" in asked.only:
+        say("rewind")
+        results.rewind = rewind.measure_all(asked.batches, asked.partitions, max(asked.runs, 3), RESPOOL)
+    if "reprocess" in asked.only:
+        say("reprocess")
+        results.reprocess = _reprocess(place, asked)
     return results
+
+
+def _with_broker(bench: Bench, asked: argparse.Namespace, engines: Sequence[Engine], results: Results) -> None:
+    jobs = [one for one in COMPARED if one in asked.only]
+    if jobs:
+        visits = min(_VISITS, max(1, asked.events // 80))  # few events have few visits, for as many rounds
+        events = data.prepare(bench.kafka, bench.place.folder / "data", asked.events, visits, say)
+        for job in jobs:
+            able = [one for one in engines if job in one.promises]
+            results.runs += compare(bench, job, able, events, asked.runs)
+    if "start" in asked.only:
+        results.start += start.first_batches(bench, asked.runs)
+    if "growth" in asked.only:
+        results.growth += growth.grow(bench, asked.growth_events, asked.growth_runs or asked.runs)
+
+
+def _reprocess(place: Place, asked: argparse.Namespace) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory(dir=place.folder) as made:
+        archives = reprocess.make_archives(Path(made), asked.days, asked.per_hour)
+        with spark_session(Settings(home=Path(made) / "home")) as spark:
+            count = reprocess.expected(asked.per_hour)
+            return reprocess.measure_all(spark, archives, count, max(asked.runs, 3), warm_up=3)
 
 
 def _machine() -> dict[str, Any]:
@@ -119,6 +159,8 @@ def main(words: Sequence[str] | None = None) -> None:
     results = measure(asked)
     out = asked.out or asked.folder / "report"
     print(report.write(results, out))
+    if asked.publish:
+        report.publish(out, Path("docs"))
 
 
 if __name__ == "__main__":

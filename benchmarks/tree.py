@@ -16,11 +16,11 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of linux/prctl.h
 _EVERY = 1.0
 _GRACE = 10.0
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
@@ -30,10 +30,9 @@ def main() -> None:
     begin = time.monotonic()
     process = subprocess.Popen(command)
     signal.signal(signal.SIGTERM, lambda *_: _end_all())
-    memory: dict[str, int] = {"rss": 0, "pss": 0}
+    samples: list[dict[str, float]] = []
     while process.poll() is None and time.monotonic() - begin < limit:
-        for name, now in _memory().items():
-            memory[name] = max(memory[name], now)
+        samples.append({"seconds": time.monotonic() - begin, **_sample()})
         try:
             process.wait(_EVERY)
         except subprocess.TimeoutExpired:
@@ -42,7 +41,13 @@ def main() -> None:
     _end_all()
     code = process.wait() if in_time else 124
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    told: dict[str, Any] = {"cpu_s": used.ru_utime + used.ru_stime, "in_time": in_time, "code": code, **memory}
+    told = {
+        "cpu_s": used.ru_utime + used.ru_stime,
+        "in_time": in_time,
+        "code": code,
+        **{name: max((one[name] for one in samples), default=0) for name in ("rss", "pss")},
+        "samples": samples,
+    }
     report.write_text(json.dumps(told), encoding="utf-8")
     sys.exit(code if code >= 0 else 128 - code)
 
@@ -101,15 +106,23 @@ def _parents() -> Iterator[tuple[int, int]]:
                 yield int(name), int(parent)
 
 
-def _memory() -> dict[str, int]:
-    """Return the bytes in memory of the tree now: `rss` counts shared pages for each process, `pss` once."""
-    found = {"rss": 0, "pss": 0}
+def _sample() -> dict[str, float]:
+    """Return what the tree holds and has taken by now.
+
+    `rss` and `pss` are bytes in memory, shared pages counted for each process or once; `cpu_s` is the CPU time of the
+    processes that are there and of those they have waited for.
+    """
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    found = {"rss": 0.0, "pss": 0.0, "cpu_s": ended.ru_utime + ended.ru_stime}
     for pid in _descendants():
         try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                ticks = file.read().rpartition(")")[2].split()[11:15]
+            found["cpu_s"] += sum(int(one) for one in ticks) / _TICKS
             with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
                 for line in file:
                     name = line[:4].rstrip(":").lower()
-                    if name in found:
+                    if name in ("rss", "pss"):
                         found[name] += int(line.split()[1]) * 1024
         except OSError:  # it has ended meanwhile, or is another user's
             continue

@@ -1,0 +1,131 @@
+"""What respool is to reach, as ratios within one report; and whether it did."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.results import Results, spread
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A goal.
+
+    Attributes:
+        job: Of which job.
+        wanted: What is to be reached.
+        found: What was.
+        met: Whether that is enough; None when it was not measured.
+    """
+
+    job: str
+    wanted: str
+    found: str
+    met: bool | None
+
+
+def goals(results: Results) -> list[Goal]:
+    """Return the goals of the jobs that were measured."""
+    return [
+        *_at_least(results, "counts", 1.5),
+        *_ahead(results, "counts"),
+        *_at_least(results, "sessions", 15),
+        *_ahead(results, "sessions"),
+        *_sessions_cpu(results),
+        *_at_least(results, "archive", 2.5),
+        *_archive_bytes(results),
+        *_growth(results.growth),
+        *_reprocess(results.reprocess),
+        *_rewind(results.rewind),
+        *_start(results.start),
+    ]
+
+
+def _at_least(results: Results, job: str, times: float) -> list[Goal]:
+    own, plain = (results.figure(job, name, "steady") for name in ("respool", "pyspark"))
+    if own is None or plain is None:
+        return []
+    ratio = own.median / plain.median
+    return [Goal(job, f"at least {times:g} × plain PySpark's steady rate", f"{ratio:.2f} ×", ratio >= times)]
+
+
+def _ahead(results: Results, job: str) -> list[Goal]:
+    own = results.figure(job, "respool", "steady")
+    rates = {
+        told["title"]: found.median
+        for name, told in results.engines.items()
+        if name != "respool" and told["recovers"] and (found := results.figure(job, name, "steady")) is not None
+    }
+    if own is None or not rates:
+        return []
+    best = max(rates, key=lambda name: rates[name])
+    ratio = f"{own.median / rates[best]:.2f} × the fastest other, {best}"
+    return [Goal(job, "ahead of every engine that recovers from a crash", ratio, own.median > rates[best])]
+
+
+def _sessions_cpu(results: Results) -> list[Goal]:
+    own = results.figure("sessions", "respool", "cpu_s")
+    if own is None:
+        return []
+    scaled = own.median * 2e6 / results.options["events"]
+    return [Goal("sessions", "at most 40 CPU seconds for 2,000,000 events", f"{scaled:.1f}", scaled <= 40)]
+
+
+def _archive_bytes(results: Results) -> list[Goal]:
+    own, plain = (results.figure("archive", name, "table_bytes") for name in ("respool", "pyspark"))
+    if own is None or plain is None:
+        return []
+    ratio = own.median / plain.median
+    return [Goal("archive", "at most 1.3 × plain PySpark's bytes", f"{ratio:.2f} ×", ratio <= 1.3)]
+
+
+def costs(rows: Sequence[dict[str, Any]], job: str, name: str) -> dict[int, float]:
+    """Return the median of a figure of the job growth, by the factor of the size."""
+    found: dict[int, list[float]] = {}
+    for row in rows:
+        if row["job"] == job and row["status"] == "right" and row[name] is not None:
+            found.setdefault(row["factor"], []).append(row[name])
+    medians = {factor: spread(values) for factor, values in found.items()}
+    return {factor: one.median for factor, one in medians.items() if one is not None}
+
+
+def _growth(rows: Sequence[dict[str, Any]]) -> list[Goal]:
+    found = []
+    for job in dict.fromkeys(row["job"] for row in rows):
+        for name, what, most in (("cpu_s_per_million", "cost of an event", 1.15), ("pss_mb", "memory", 1.15)):
+            by_size = costs(rows, job, name)
+            if len(by_size) > 1:
+                first, last = by_size[min(by_size)], by_size[max(by_size)]
+                wanted = f"{job}: {what} flat within {most - 1:.0%} from 1 × to {max(by_size)} ×"
+                found.append(Goal("growth", wanted, f"{last / first:.2f} ×", last / first <= most))
+    return found
+
+
+def _reprocess(rows: Sequence[dict[str, Any]]) -> list[Goal]:
+    seconds = {(row["way"], row["days"]): row["median_s"] for row in rows}
+    days = sorted({row["days"] for row in rows})
+    if len(days) < 2:
+        return []
+    own, most = seconds["reprocess", days[-1]], days[-1]
+    flat, faster = own / seconds["reprocess", days[0]], seconds["walk-through", most] / own
+    return [
+        Goal("reprocess", f"from 1 to {most} days flat within 1.5 ×", f"{flat:.2f} ×", flat <= 1.5),
+        Goal("reprocess", f"at least 20 × the walk-through's way at {most} days", f"{faster:.1f} ×", faster >= 20),
+    ]
+
+
+def _rewind(rows: Sequence[dict[str, Any]]) -> list[Goal]:
+    found = []
+    for command in dict.fromkeys(row["command"] for row in rows):
+        last = max((row for row in rows if row["command"] == command), key=lambda row: int(row["batches"]))
+        text = f"{last['median_s']:.2f} s"
+        found.append(Goal("rewind", f"{command} of {last['batches']:,} batches under 1 s", text, last["median_s"] < 1))
+    return found
+
+
+def _start(rows: Sequence[dict[str, Any]]) -> list[Goal]:
+    first = {row["engine"]: row["median_s"] for row in rows if row["what"].startswith("first batch")}
+    if len(first) < 2:
+        return []
+    ratio = first["respool"] / first["pyspark"]
+    return [Goal("start", "first batch no slower than plain PySpark's", f"{ratio:.2f} × its time", ratio <= 1)]

@@ -1,0 +1,94 @@
+"""Quix Streams: its own windows and state, RocksDB with changelog topics, positions committed."""
+
+import argparse
+import json
+import os
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from quixstreams import Application, State  # type: ignore[import-not-found]
+from quixstreams.models import TopicConfig  # type: ignore[import-not-found]
+
+_GAP = 10 * 60 * 1000
+_GRACE = timedelta(days=7)  # one partition may be read far ahead of the other
+
+
+def milliseconds(event: dict[str, Any], *_: object) -> int:
+    """Return the time of an event."""
+    return int(datetime.fromisoformat(event["event_time"]).replace(tzinfo=timezone.utc).timestamp() * 1000)
+
+
+def text(at: int) -> str:
+    """Return a time in ISO 8601."""
+    return datetime.fromtimestamp(at / 1000, timezone.utc).isoformat()
+
+
+def counts(events: Any) -> Any:
+    """Return each window whenever it changes; a window is kept for a key, so all events get the same."""
+    windows = events.group_by(lambda event: "all", name="all").tumbling_window(600_000, _GRACE).count().current()
+    return windows.apply(lambda one: {"window": {"start": text(one["start"])}, "count": one["value"]})
+
+
+def sessions(events: Any) -> Any:
+    """Return an early result for each event; the next session of a visit finishes the one before."""
+
+    def update(event: dict[str, Any], state: State) -> list[dict[str, Any]]:
+        at = milliseconds(event)
+        start, end, pages = state.get("session", default=[at, at, 0])
+        told = []
+        if at - end > _GAP:
+            told.append(row(event, start, end, pages, True))
+            start, pages = at, 0
+        end, pages = max(at, end), pages + 1
+        state.set("session", [start, end, pages])
+        return [*told, row(event, start, end, pages, False)]
+
+    def row(event: dict[str, Any], start: int, end: int, pages: int, finished: bool) -> dict[str, Any]:
+        found = {"visit_id": event["visit_id"], "session_start": text(start), "session_end": text(end)}
+        return {**found, "visited_pages": pages, "is_finished": finished}
+
+    return events.apply(update, stateful=True, expand=True)
+
+
+def main() -> None:
+    """Process all that is there."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("job", choices=["counts", "sessions"])
+    for name in ("topic", "servers", "output"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--events", type=int, required=True)
+    asked = parser.parse_args()
+    app = Application(
+        broker_address=asked.servers,
+        consumer_group=asked.output,  # topics that it makes for itself have this in their names
+        auto_offset_reset="earliest",
+        state_dir=os.path.abspath("state"),
+        loglevel="WARNING",
+        topic_create_timeout=30,
+        consumer_extra_config={"fetch.message.max.bytes": 10_000_000, "fetch.queue.backoff.ms": 10},
+        producer_extra_config={"linger.ms": 50, "queue.buffering.max.messages": 1_000_000},
+    )
+    shape = TopicConfig(num_partitions=2, replication_factor=1)
+    source = app.topic(asked.topic, value_deserializer="json", timestamp_extractor=milliseconds, config=shape)
+    target = app.topic(asked.output, value_serializer="json", config=shape)
+    each = min(50_000, max(1, asked.events // 10))
+    seen = 0
+
+    def tell(*_: object) -> None:
+        nonlocal seen
+        seen += 1
+        if seen % each == 0:
+            print(json.dumps({"events": seen}), flush=True)
+        if seen >= asked.events:
+            app.stop()
+
+    events = app.dataframe(source)
+    results = counts(events) if asked.job == "counts" else sessions(events)
+    results.to_topic(target)
+    results.update(tell)  # as many results as events: each tells its own
+    app.run()
+    print(json.dumps({"events": seen}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

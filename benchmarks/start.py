@@ -1,0 +1,60 @@
+"""Start: how soon `respool` answers, and how soon a pipeline has finished its first batch."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks import data, rewind
+from benchmarks.comparing import Bench, run_once
+from benchmarks.engines import ENGINES, RESPOOL
+from benchmarks.results import spread
+
+_RECORDS = 1_000
+_BATCHES = 100
+
+
+def commands(runs: int) -> list[dict[str, Any]]:
+    """Return a row for each command that needs no Spark."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made) / "checkpoint"
+        rewind.make_checkpoint(folder, _BATCHES, 2)
+        asked = {"respool --help": ["--help"], "respool checkpoint show": ["checkpoint", "show", str(folder)]}
+        found = []
+        for what, words in asked.items():
+            seconds, memory = rewind.measure([RESPOOL, *words], runs)
+            found.append(_row(what, "respool", seconds, None, memory / 1e6))
+    return found
+
+
+def first_batches(bench: Bench, runs: int) -> list[dict[str, Any]]:
+    """Return a row for each engine: seconds from the start of its process to the end of its first batch."""
+    made = data.prepare(bench.kafka, bench.place.folder / "data", _RECORDS, 50, bench.say)
+    seconds: dict[str, list[float]] = {"respool": [], "pyspark": []}
+    used: dict[str, list[float]] = {"respool": [], "pyspark": []}
+    memory: dict[str, float] = {}
+    for _ in range(runs):
+        for engine in ENGINES:
+            if engine.name in seconds:
+                one = run_once(bench, "counts", engine, made, batch=_RECORDS)
+                if one.status != "right":
+                    raise SystemExit(f"The first batch of {engine.name}: {one.status} {one.why}")
+                seconds[engine.name].append(one.marks[0][1])
+                used[engine.name].append(one.cpu_s)
+                memory[engine.name] = max(memory.get(engine.name, 0), one.pss_mb)
+    return [_row("first batch of counts", name, seconds[name], used[name], memory[name]) for name in seconds]
+
+
+def _row(what: str, engine: str, seconds: list[float], cpu: list[float] | None, memory: float) -> dict[str, Any]:
+    times, used = spread(seconds), spread(cpu or [])
+    assert times is not None
+    return {
+        "what": what,
+        "engine": engine,
+        "median_s": round(times.median, 3),
+        "least_s": round(times.least, 3),
+        "most_s": round(times.most, 3),
+        "cpu_s": round(used.median, 2) if used else None,
+        "memory_mb": round(memory),
+        "load": round(os.getloadavg()[0], 2),
+    }
