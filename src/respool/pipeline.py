@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from respool.decode import JsonDecoder, decode, events
+from respool.decode import JsonDecoder, decode, decode_events
 from respool.errors import PipelineError, RespoolError, did_you_mean
 from respool.results import Results, Sessions, Windows
 from respool.settings import check_timezone
@@ -89,6 +89,7 @@ class Pipeline:
         results: How results relate to event time, so that a span of them can be computed again; None if nothing is
             known.
         archive: The archive of its topic, a Delta table's path or URL; None for `<topic>_table`.
+        fixed: Parameters that its state is laid out by: a checkpoint keeps their values, and refuses others.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Pipeline:
     stateless: bool = False
     results: Results | None = None
     archive: str | None = None
+    fixed: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what could only fail later."""
@@ -139,13 +141,9 @@ class Pipeline:
 
         Rejected records are counted for the batch line.
         """
-        from pyspark.sql import functions as F
-
         if self.decode is None:
             return records if self.stateless else self.transform(records)
-        decoded = decode(records, self.decode)
-        decoded = decoded.observe("respool", F.count("rejected").alias("rejected"))
-        rows = events(decoded)
+        rows = decode_events(records, self.decode, "respool")
         if self.watermark:
             rows = rows.withWatermark(self.decode.event_time, spark_interval(self.watermark))
         return rows if self.stateless else self.transform(rows)

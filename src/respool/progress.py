@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -44,6 +44,8 @@ def from_spark(pipeline: str, progress: "StreamingQueryProgress") -> Progress | 
         return None
     operators = progress.stateOperators
     observed = progress.observedMetrics.get("respool")
+    # A transform that keeps many rows in one of Spark's tells their number itself.
+    state = progress.observedMetrics.get("respool-state")
     seconds = durations["triggerExecution"] / 1000
     rows = progress.numInputRows
     return Progress(
@@ -52,12 +54,18 @@ def from_spark(pipeline: str, progress: "StreamingQueryProgress") -> Progress | 
         rows=rows,
         rows_per_second=rows / seconds if seconds else 0.0,
         watermark=_watermark(progress.eventTime.get("watermark")),
-        state_rows=sum(one.numRowsTotal for one in operators) if operators else None,
-        late_rows=sum(one.numRowsDroppedByWatermark for one in operators) if operators else None,
+        state_rows=_total(state, "state_rows", [one.numRowsTotal for one in operators]),
+        late_rows=_total(state, "late_rows", [one.numRowsDroppedByWatermark for one in operators]),
         late_rows_total=None,
         rejected=observed["rejected"] if observed is not None else 0,
         seconds=seconds,
     )
+
+
+def _total(told: Any, name: str, by_operator: list[int]) -> int | None:
+    if told is not None and told[name] is not None:
+        return int(told[name])
+    return sum(by_operator) if by_operator else None
 
 
 def _watermark(text: str | None) -> datetime | None:

@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from respool import topics
+from respool.checkpoint.files import open_reader
+from respool.checkpoint.read import Checkpoint
+from respool.checkpoint.state import rows as rows_of
+from respool.checkpoint.state_choice import Wanted, choose
 from respool.errors import PipelineError, SettingsError
 from respool.kafka import Kafka
 from respool.sinks import KafkaSink, Write
@@ -152,13 +156,11 @@ def test_the_gap_rule_move_by_move(spark: "SparkSession", tmp_path: Path) -> Non
         [told("edge", 20 + micro, 20 + micro, 1)],
     ]
     assert [batch.late_rows for batch in found] == [0, 0, 0, 0, 0, 1]
-    open_sessions = state(spark, tmp_path / "checkpoint", stateVarName="sessions")
-    assert sorted(one["key"]["visit_id"] for one in open_sessions) == ["apart", "clock", "edge", "joined", "moved"]
-    (edge,) = [one["list_element"] for one in open_sessions if one["key"]["visit_id"] == "edge"]
+    reading = choose(Checkpoint(open_reader(str(tmp_path / "checkpoint"))), Wanted())
+    open_sessions = rows_of(spark, reading, {}, timezone.utc).rows
+    assert [one["visit_id"] for one in open_sessions] == ["apart", "clock", "edge", "joined", "moved"]
     start = (seven(20) - EPOCH) // MICROSECOND + 1
-    assert edge == {"start_us": start, "end_us": start, "visited_pages": 1}
-    timers = state(spark, tmp_path / "checkpoint", readRegisteredTimers="true")
-    assert sorted(one["key"]["visit_id"] for one in timers) == ["apart", "clock", "edge", "joined", "moved"]
+    assert open_sessions[2] == {"visit_id": "edge", "start_us": start, "end_us": start, "visited_pages": 1}
 
 
 def generated(seed: int, count: int, visits: int, start: datetime) -> list[Event]:
@@ -215,6 +217,8 @@ def test_a_batch_by_the_timer_rule_is_refused(spark: "SparkSession") -> None:
 
 
 def test_a_wrong_parameter_is_refused() -> None:
+    with pytest.raises(PipelineError, match="buckets is 0; expected 1 or more"):
+        sessions(buckets=0)
     with pytest.raises(PipelineError, match=r"'timers' is no rule .* Did you mean 'timer'\?"):
         sessions(rule="timers")
     with pytest.raises(SettingsError, match="'soon' is not a duration"):

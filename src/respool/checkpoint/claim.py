@@ -7,7 +7,7 @@ _respool/promoted.json   where a fork went, when it became the checkpoint of its
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -45,6 +45,7 @@ class Run:
         fingerprint: Its code and settings, as `respool.fingerprint` tells them; None when nothing is known.
         output: Where its results can be read again, `kafka:TOPIC` or `delta:TABLE`; empty when they cannot.
         output_key: The columns that identify a result there.
+        fixed: What must stay as it is while the checkpoint lives.
     """
 
     pipeline: str
@@ -57,12 +58,13 @@ class Run:
     fingerprint: Mapping[str, Any] | None = None
     output: str = ""
     output_key: tuple[str, ...] = ()
+    fixed: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def from_json(facts: Mapping[str, Any]) -> "Run":
         """Return what was kept of a pipeline; a respool of another time may have kept less, or more."""
-        found = {one.name: facts.get(one.name, one.default) for one in fields(Run)}
-        return Run(**{**found, "output_key": tuple(found["output_key"])})
+        found = {one.name: facts[one.name] for one in fields(Run) if one.name in facts}
+        return Run(**{**found, "output_key": tuple(found.get("output_key", ()))})
 
     @staticmethod
     def of(pipeline: "Pipeline", home: Path | None = None) -> "Run":
@@ -79,6 +81,7 @@ class Run:
             output=output.address,
             output_key=output.key,
             spark=metadata.version("pyspark"),
+            fixed=pipeline.fixed,
         )
 
 
@@ -175,6 +178,13 @@ def _require_same(checkpoint: str, pipeline: "Pipeline", found: Run | None, topi
             f"The checkpoint {checkpoint} belongs to the pipeline {found.pipeline}, which reads {found.topic}; "
             f"expected {pipeline.name}, which reads {pipeline.topic}. {way_out}"
         )
+    for name, value in (found.fixed if found is not None else {}).items():
+        if pipeline.fixed.get(name) != value:
+            raise CheckpointError(
+                f"The checkpoint {checkpoint} was made with {name}={value}, which it keeps; found "
+                f"{name}={pipeline.fixed.get(name, 'none')}. Run with --set {name}={value}, or name another folder "
+                "with --checkpoint."
+            )
     if topics is not None and pipeline.topic not in topics:
         raise CheckpointError(
             f"The checkpoint {checkpoint} is of a query that reads {', '.join(sorted(topics)) or 'no Kafka topic'}; "

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from respool.checkpoint.files import local_path
 from respool.checkpoint.state_choice import StateReading
 from respool.checkpoint.state_columns import StateColumn, columns_of, condition, flat, order, select
+from respool.checkpoint.state_sessions import keeps_sessions, sessions_of
 from respool.checkpoint.state_view import view_of
 from respool.errors import CheckpointError, RespoolError
 from respool.failures import first_words
@@ -111,6 +112,13 @@ def _table(
         session.conf.set(name, value)
     _ = session.streams  # its first use starts what state stores report to, for the whole application
     frame = session.read.format("statestore").options(**reading.options).load(address)
+    if keeps_sessions(frame.schema):
+        if reading.changes is not None:
+            raise CheckpointError(
+                "The sessions are kept as a log of all changes, which has no row for a visit. Read them after two "
+                "batches with --batch, and compare."
+            )
+        frame = sessions_of(frame)
     columns = columns_of(frame.schema)
     count = Observation("respool-state")
     rows = flat(frame, columns, condition(columns, only, zone))

@@ -1,12 +1,13 @@
 """Sessions of visits: an early result at every change, a final one when the watermark closes a session.
 
-What a session is, is said in `session_rules`; here its rules meet Spark. The state of a visit is its open sessions as
-plain columns, times in microseconds since 1970, so that Spark's statestore reader shows them: the variable `sessions`
-of the `gap` rule is a list, `session` of the `timer` rule a single value.
+What a session is, is said in `session_rules`; here its rules meet Spark. By the `gap` rule visits are spread over
+buckets, and a batch updates the open sessions of a bucket at once: `session_state` has the table and its log in Spark's
+state, which `respool state` shows as sessions. By the `timer` rule the state of a visit is one value, `session`.
 """
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from respool.errors import PipelineError, did_you_mean
@@ -18,12 +19,16 @@ from respool.visits import session_rules as rules
 from respool.visits.events import ROCKSDB, VISIT, VISITS_TOPIC
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import DataFrame, Row
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 
-_GAP_STATE = "start_us BIGINT, end_us BIGINT, visited_pages BIGINT"
+    from respool.session_state.table import Told
+
+# A row without a visit comes from every bucket, and tells of the batch: what was late, and what is open then.
 _GAP_ROWS = (
-    "visit_id STRING, start_us BIGINT, end_us BIGINT, visited_pages BIGINT, is_finished BOOLEAN, withdrawn BOOLEAN"
+    "visit_id STRING, start_us BIGINT, end_us BIGINT, visited_pages BIGINT, is_finished BOOLEAN, withdrawn BOOLEAN, "
+    "late_rows BIGINT, state_rows BIGINT"
 )
 _TIMER_STATE = "visited_pages BIGINT, deadline_us BIGINT"
 _TIMER_ROWS = "visit_id STRING, visited_pages BIGINT, is_finished BOOLEAN"
@@ -40,6 +45,7 @@ def sessions(
     gap: str = "10 minutes",
     watermark: str = "15 minutes",
     timezone: str = "UTC",
+    buckets: int = 16,
 ) -> Pipeline:
     """Return the pipeline `sessions`.
 
@@ -50,7 +56,11 @@ def sessions(
         gap: The inactivity that ends a session.
         watermark: How late an event may come.
         timezone: The zone in which times without a zone are read, and results are rendered.
+        buckets: How many parts the visits are spread over by the rule `gap`: as many tasks can work on a batch. A
+            checkpoint keeps its number.
     """
+    if buckets < 1:
+        raise PipelineError(f"buckets is {buckets}; expected 1 or more.")
     if rule not in _KEYS:
         raise PipelineError(
             f"'{rule}' is no rule for sessions; expected gap or timer.{did_you_mean(rule, list(_KEYS))} "
@@ -61,12 +71,13 @@ def sessions(
         summary="Tells the sessions of every visit, early and final",
         topic=topic,
         decode=VISIT,
-        transform=(by_gap if rule == "gap" else by_timer)(parse_duration(gap)),
+        transform=by_gap(parse_duration(gap), buckets) if rule == "gap" else by_timer(parse_duration(gap)),
         sink=KafkaSink(output_topic, key=_KEYS[rule], withdrawn="withdrawn" if rule == "gap" else None),
         watermark=watermark,
         output_mode="update",
         timezone=timezone,
         spark=_SPARK,
+        fixed={"buckets": str(buckets)} if rule == "gap" else {},
         results=(
             Sessions(gap, key=("visit_id",))
             if rule == "gap"
@@ -75,7 +86,7 @@ def sessions(
     )
 
 
-def by_gap(gap: timedelta) -> "Callable[[DataFrame], DataFrame]":
+def by_gap(gap: timedelta, buckets: int) -> "Callable[[DataFrame], DataFrame]":
     """Return the transform of the `gap` rule: visit_id, session_start, session_end and what is said of the session.
 
     A stream tells every change; a row with `withdrawn` takes back what was said under its key, and has 0 pages. A
@@ -86,7 +97,7 @@ def by_gap(gap: timedelta) -> "Callable[[DataFrame], DataFrame]":
     def transform(events: "DataFrame") -> "DataFrame":
         from pyspark.sql import functions as F
 
-        rows = _stream(events, _gap_processor(micros), _GAP_ROWS) if events.isStreaming else _final(events, micros)
+        rows = _bucketed(events, micros, buckets) if events.isStreaming else _final(events, micros)
         return rows.select(
             "visit_id",
             F.timestamp_micros("start_us").alias("session_start"),
@@ -107,17 +118,28 @@ def by_timer(gap: timedelta) -> "Callable[[DataFrame], DataFrame]":
                 "Sessions by the timer rule depend on the batches in which events came, and cannot be computed again. "
                 "Use the rule gap."
             )
-        return _stream(events, _timer_processor(micros), _TIMER_ROWS)
+        from pyspark.sql import functions as F
+
+        # The event time itself goes along for the watermark; the rule reads the number: no zone, no limits.
+        rows = events.select("visit_id", "event_time", F.unix_micros("event_time").alias("at"))
+        return rows.groupBy("visit_id").transformWithState(_timer_processor(micros), _TIMER_ROWS, "Update", "EventTime")
 
     return transform
 
 
-def _stream(events: "DataFrame", processor: "StatefulProcessor", schema: str) -> "DataFrame":
+def _bucketed(events: "DataFrame", gap: int, buckets: int) -> "DataFrame":
+    """Return what a stream's batches tell of sessions by the `gap` rule."""
     from pyspark.sql import functions as F
 
-    # The event time itself goes along for the watermark; the rules read the number, which has no zone and no limits.
-    rows = events.select("visit_id", "event_time", F.unix_micros("event_time").alias("at"))
-    return rows.groupBy("visit_id").transformWithState(processor, schema, "Update", "EventTime")
+    from respool.session_state.packing import PACKED, pack
+
+    bucket = F.pmod(F.xxhash64("visit_id"), F.lit(buckets)).cast("int")
+    rows = events.select("visit_id", F.unix_micros("event_time").alias("at"), bucket.alias("bucket"))
+    packed = rows.mapInArrow(partial(pack, buckets=buckets), PACKED)
+    processor = _gap_processor(gap, buckets)
+    told = packed.groupBy("bucket").transformWithStateInPandas(processor, _GAP_ROWS, "Update", "EventTime")
+    counted = told.observe("respool-state", *(F.sum(name).alias(name) for name in ("late_rows", "state_rows")))
+    return counted.where("visit_id IS NOT NULL")
 
 
 def _final(events: "DataFrame", gap: int) -> "DataFrame":
@@ -139,40 +161,43 @@ def _final(events: "DataFrame", gap: int) -> "DataFrame":
     )
 
 
-def _gap_processor(gap: int) -> "StatefulProcessor":
+def _gap_processor(gap: int, buckets: int) -> "StatefulProcessor":
     """Return the shell of the `gap` rule.
 
-    While a visit has open sessions, a timer is set at or before the watermark that closes the first of them. One that
-    fires too early, because its session grew, is set again: cheaper than to move it with every event.
+    Spark does not know the events within packed ones: those that it would drop as late are left out here, by the same
+    watermark, that of the batch before. So every bucket has to see every batch: it gets a row in each that has
+    records, and a timer at the next watermark wakes it in the others.
     """
-    from pyspark.sql import Row
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-    told = Row("visit_id", "start_us", "end_us", "visited_pages", "is_finished", "withdrawn")
+    from respool.session_state.log import Head, SessionLog
+    from respool.session_state.packing import Events, unpack
 
     class GapProcessor(StatefulProcessor):
         def init(self, handle: "StatefulProcessorHandle") -> None:
             self._handle = handle
-            self._state = handle.getListState("sessions", _GAP_STATE)
+            self._log = SessionLog(handle, buckets)
 
-        def handleInputRows(self, key: Any, rows: Any, timerValues: "TimerValues") -> "Iterator[Row]":
-            return self._update(key[0], [row.at for row in rows], timerValues)
+        def handleInputRows(self, key: Any, rows: Any, timerValues: "TimerValues") -> "Iterator[pd.DataFrame]":
+            packed = [one for frame in rows for one in frame["events"] if one is not None]
+            yield self._update(self._log.head(), unpack(packed), timerValues.getCurrentWatermarkInMs())
 
-        def handleExpiredTimer(self, key: Any, timerValues: "TimerValues", expiredTimerInfo: Any) -> "Iterator[Row]":
-            return self._update(key[0], [], timerValues)
+        def handleExpiredTimer(
+            self, key: Any, timerValues: "TimerValues", expiredTimerInfo: Any
+        ) -> "Iterator[pd.DataFrame]":
+            head, now = self._log.head(), timerValues.getCurrentWatermarkInMs()
+            if head is None or head.watermark_ms < now:  # otherwise it came with rows in this very batch
+                yield self._update(head, unpack([]), now)
 
-        def _update(self, visit: str, times: list[int], timer_values: "TimerValues") -> "Iterator[Row]":
-            before = tuple(rules.Session(*one) for one in self._state.get())
-            update = rules.update(before, times, _watermark(timer_values), gap)
-            if update.open and update.open != before:
-                self._state.put([(one.start, one.end, one.pages) for one in update.open])
-            elif before and not update.open:
-                self._state.clear()
-            closes, closed = rules.next_close(update.open, gap), rules.next_close(before, gap)
-            # Without times it was the timer that brought us here, and it is gone now.
-            if closes is not None and (not times or closed is None or closes < closed):
-                self._handle.registerTimer(_timer(closes))
-            return (_told(told, visit, result) for result in update.results)
+        def _update(self, head: Head | None, events: Events, now: int) -> "pd.DataFrame":
+            if head is None or head.watermark_ms < now:
+                self._handle.registerTimer(now + 1)
+            head = head or Head(buckets)
+            in_time = events.after(head.watermark_ms * 1000)
+            table = self._log.load(head)
+            told, change = table.update(in_time.visits, in_time.owners, in_time.times, now * 1000 or None, gap)
+            self._log.append(head, table, change, told, now)
+            return told_frame(told, late_rows=len(events) - len(in_time), state_rows=len(table))
 
         def close(self) -> None:
             pass
@@ -229,6 +254,24 @@ def _timer(watermark: int) -> int:
     return -(-watermark // 1000)
 
 
-def _told(row: Any, visit: str, result: rules.Result) -> Any:
-    session = result.session
-    return row(visit, session.start, session.end, session.pages, result.is_finished, result.withdrawn)
+def told_frame(told: "Told", late_rows: int, state_rows: int) -> "pd.DataFrame":
+    """Return what is told as rows for Spark, and behind them the one that tells of the batch."""
+    import numpy as np
+    import pandas as pd
+
+    def column(values: Any, last: object) -> Any:
+        return np.append(values, np.array([last], dtype=values.dtype))
+
+    zeros = np.zeros(len(told.start), dtype=np.int64)
+    return pd.DataFrame(
+        {
+            "visit_id": column(told.visits, None),
+            "start_us": column(told.start, 0),
+            "end_us": column(told.end, 0),
+            "visited_pages": column(told.pages, 0),
+            "is_finished": column(told.is_finished, False),
+            "withdrawn": column(told.withdrawn, False),
+            "late_rows": column(zeros, late_rows),
+            "state_rows": column(zeros, state_rows),
+        }
+    )
