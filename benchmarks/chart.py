@@ -72,12 +72,13 @@ def _bars(results: Results, job: str, title: str, top: int) -> tuple[list[str], 
     for name, rate in rates:
         told = results.engines[name]
         shape = "own" if name == "respool" else "peer" if told["recovers"] else "floor"
-        body += _bar(told["title"], rate, shape, y, across / most)
+        stopped = any(run.status == "stopped" for run in results.of(job, name))
+        body += _bar(told["title"], rate, shape, y, across / most, " (did not finish)" * stopped)
         y += _STEP
     return body, y - top
 
 
-def _bar(title: str, rate: Spread, shape: str, y: float, scale: float) -> list[str]:
+def _bar(title: str, rate: Spread, shape: str, y: float, scale: float, note: str) -> list[str]:
     x = _PAD + _NAMES
     middle = y + _BAR / 2
     end = x + max(rate.median * scale, 2)
@@ -91,7 +92,8 @@ def _bar(title: str, rate: Spread, shape: str, y: float, scale: float) -> list[s
         body.append(f'<path class="range" d="M{left:.1f} {middle}H{right:.1f}{ends}"/>')
         end = max(end, right)
     thousand = rate.median / 1000
-    body.append(_text(end + 8, middle + 4.5, f"{thousand:,.0f}" if thousand >= 10 else f"{thousand:,.1f}"))
+    figure = f"{thousand:,.0f}" if thousand >= 10 else f"{thousand:,.1f}"
+    body.append(_text(end + 8, middle + 4.5, figure + note))
     return body
 
 

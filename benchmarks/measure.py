@@ -175,15 +175,16 @@ def _read(process: "subprocess.Popen[bytes]", begin: float) -> tuple[list[Mark],
     assert process.stdout is not None
     marks: list[Mark] = []
     said: dict[str, str] = {}
-    for line in process.stdout:
-        now = time.monotonic() - begin
-        found = _told(line)
-        if "events" in found:
-            marks.append(Mark(int(found["events"]), now))
-        elif "rows" in found:
-            marks.append(Mark((marks[-1].events if marks else 0) + int(found["rows"]), now))
-        elif "said" in found:
-            said.update(found["said"])
+    with process.stdout as lines:
+        for line in lines:
+            now = time.monotonic() - begin
+            found = _told(line)
+            if "events" in found:
+                marks.append(Mark(int(found["events"]), now))
+            elif "rows" in found:
+                marks.append(Mark((marks[-1].events if marks else 0) + int(found["rows"]), now))
+            elif "said" in found:
+                said.update(found["said"])
     return marks, said
 
 

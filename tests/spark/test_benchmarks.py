@@ -1,30 +1,17 @@
 """The benchmark of reprocessing runs; its figures are for people, not for tests."""
 
-import importlib.util
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from benchmarks import reprocess as bench
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FILE = Path(__file__).parents[2] / "benchmarks" / "reprocess.py"
 
-
-@pytest.fixture(scope="module")
-def bench() -> Any:
-    """The benchmark as a module."""
-    spec = importlib.util.spec_from_file_location("benchmark_of_reprocessing", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_both_ways_count_alike_and_one_reads_an_hour(bench: Any, spark: "SparkSession", tmp_path: Path) -> None:
+def test_both_ways_count_alike_and_one_reads_an_hour(spark: "SparkSession", tmp_path: Path) -> None:
     assert bench.expected(60) == 10
     archives = bench.make_archives(tmp_path, [1, 2], 60)
     rows = bench.measure_all(spark, archives, 10, repeat=1, warm_up=0)
@@ -41,14 +28,14 @@ def test_both_ways_count_alike_and_one_reads_an_hour(bench: Any, spark: "SparkSe
 
 
 @pytest.mark.parametrize("counts", [[], [9], [10, 1]])
-def test_a_wrong_count_ends_the_benchmark(bench: Any, counts: list[int]) -> None:
+def test_a_wrong_count_ends_the_benchmark(counts: list[int]) -> None:
     archive = bench.Archive("here", 1, 1440)
     bench.require("reprocess", archive, [10], 10)
     with pytest.raises(SystemExit, match="there are 10"):
         bench.require("reprocess", archive, counts, 10)
 
 
-def test_what_grows_with_the_archive_is_told(bench: Any) -> None:
+def test_what_grows_with_the_archive_is_told() -> None:
     def row(days: int, seconds: float, size: int) -> dict[str, Any]:
         return {"way": "reprocess", "days": days, "median_s": seconds, "read_bytes": size, "spark_bytes": 5}
 

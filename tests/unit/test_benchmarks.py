@@ -1,9 +1,22 @@
-"""`make bench` runs; its figures are for people, not for tests."""
+"""`make bench` runs; its figures are for people, but a wrong result must never become a figure."""
 
 import json
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import report
+from benchmarks.environments import NotHere, Place, ready
+from benchmarks.goals import goals
+from benchmarks.measure import Mark, Measured, Sample, cpu_at, run, steady, steady_cpu, warm_up
+from benchmarks.results import Results, Run, run_of, spread
+from benchmarks.truth import Notes, Told, Truth, minute_of, wrong_sessions, wrong_windows
+from respool.visits.generator import VisitsPlan, generate
 
 REWIND = Path(__file__).parents[2] / "benchmarks" / "rewind.py"
 
@@ -14,3 +27,196 @@ def test_the_benchmark_of_rewinds_runs_on_few_batches() -> None:
     rows = json.loads(done.stdout.splitlines()[-1])
     assert [(row["command"], row["batches"]) for row in rows] == [("show", 60), ("plan", 60)]
     assert all(row["median_s"] > 0 for row in rows)
+
+
+def _marks(*pairs: tuple[int, float]) -> list[Mark]:
+    return [Mark(events, seconds) for events, seconds in pairs]
+
+
+class TestSteadyRate:
+    def test_counts_from_the_first_mark_after_the_warm_up_to_the_last(self) -> None:
+        marks = _marks((200_000, 10), (400_000, 12), (1_400_000, 20), (2_000_000, 28))
+        assert steady(marks, 2_000_000) == 1_600_000 / 16
+        assert steady(_marks((200_000, 10), (600_000, 12), (2_000_000, 19)), 2_000_000) == 200_000
+
+    def test_a_small_run_warms_up_for_a_fifth_of_its_events(self) -> None:
+        assert warm_up(3_000) == 600
+        assert warm_up(2_000_000) == 400_000
+        assert steady(_marks((300, 1), (600, 2), (3_000, 4)), 3_000) == 1_200
+
+    @pytest.mark.parametrize("marks", [[], _marks((2_000_000, 30)), _marks((100, 1), (200, 2))])
+    def test_there_is_none_without_two_marks_after_the_warm_up(self, marks: list[Mark]) -> None:
+        assert steady(marks, 2_000_000) is None
+
+    def test_its_cpu_time_is_taken_from_the_samples_around(self) -> None:
+        samples = [Sample(0, 0, 1), Sample(10, 20, 1), Sample(20, 30, 1)]
+        assert [cpu_at(samples, at) for at in (0, 5, 10, 15, 99)] == [0, 10, 20, 25, 30]
+        measured = _measured(_marks((1_000_000, 10), (3_000_000, 20)), samples=tuple(samples))
+        assert steady_cpu(measured, 3_000_000) == 5
+
+
+def _measured(
+    marks: Sequence[Mark], *, in_time: bool = True, code: int = 0, log: Path = Path(), samples: tuple[Sample, ...] = ()
+) -> Measured:
+    return Measured(tuple(marks), in_time, code, 30.0, 2_000_000, 3_000_000, 0.5, 1.0, 0.0, log, samples=samples)
+
+
+class TestProcessTree:
+    def test_a_run_is_measured_with_the_children_that_outlive_their_parents(self, tmp_path: Path) -> None:
+        child = "import time\nwhile time.process_time() < 0.5: pass\nprint('{\"events\": 7}', flush=True)"
+        words = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(1.5)"
+        found = run([sys.executable, "-c", words], tmp_path / "run", 30, None)
+        assert found.in_time
+        assert found.code == 0
+        assert found.events == 7
+        assert 0.5 <= found.cpu_s < 2
+        assert found.pss > 1_000_000
+
+    def test_one_that_takes_too_long_is_ended_with_all_its_children(self, tmp_path: Path) -> None:
+        child = "import time\nprint('{\"rows\": 3}', flush=True)\nprint('no JSON', flush=True)\ntime.sleep(60)"
+        words = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+        found = run([sys.executable, "-c", words], tmp_path / "run", 1.5, None)
+        assert not found.in_time
+        assert found.events == 3
+        told = run_of("counts", "one", 10, found, None)
+        assert (told.status, told.why) == ("stopped", "stopped after 3 of 10 events")
+
+    def test_one_that_fails_says_why(self, tmp_path: Path) -> None:
+        found = run([sys.executable, "-c", "raise ValueError('no broker')"], tmp_path / "run", 30, None)
+        told = run_of("counts", "one", 10, found, None)
+        assert (told.status, told.why) == ("failed", "ValueError: no broker")
+
+
+@pytest.fixture(scope="module")
+def truth() -> Truth:
+    """What is right of a few visits."""
+    notes = Notes()
+    for message in generate(VisitsPlan(count=2_000, visits=50, pages_per_visit=4)):
+        assert message.key is not None
+        assert message.value is not None
+        notes.add(message.key, message.value)
+    return notes.truth()
+
+
+class TestTruth:
+    def test_all_events_are_in_windows_hours_and_sessions(self, truth: Truth) -> None:
+        assert truth.events == 2_000
+        assert sum(truth.windows.values()) == sum(truth.hours.values()) == 2_000
+        assert sum(pages for _, pages in truth.sessions.values()) == 2_000
+        assert all(start % 10 == 0 for start in truth.windows)
+
+    def test_times_are_read_in_any_usual_form(self) -> None:
+        texts = ("2024-01-01T01:20:00.000Z", "2024-01-01 01:20:00", "2024-01-01T01:20:00+00:00")
+        assert {minute_of(text) for text in texts} == {20}
+        with pytest.raises(ValueError, match="whole minute"):
+            minute_of("2024-01-01T01:20:30")
+
+    def test_the_last_count_of_a_window_holds(self, truth: Truth) -> None:
+        right = list(truth.windows.items())
+        assert wrong_windows(truth, [(right[0][0], 1), *right], None) is None
+        assert "has 1," in str(wrong_windows(truth, [*right, (right[0][0], 1)], None))
+        assert "has 5, and 0" in str(wrong_windows(truth, [*right, (9_990, 5)], None))
+
+    def test_windows_that_cannot_be_over_may_be_missing(self, truth: Truth) -> None:
+        over = {start: count for start, count in truth.windows.items() if start + 10 <= truth.newest - 10}
+        assert wrong_windows(truth, over.items(), 10) is None
+        assert "windows are missing" in str(wrong_windows(truth, over.items(), None))
+        del over[0]
+        assert wrong_windows(truth, over.items(), 10) == f"1 of {len(over) + 1} windows are missing"
+
+    def test_sessions_may_be_taken_back_but_not_changed_once_finished(self, truth: Truth) -> None:
+        right = [Told(visit, start, end, pages, True) for (visit, start), (end, pages) in truth.sessions.items()]
+        one = right[0]
+        moved = [Told(one.visit, one.start + 1, one.end, 1), Told(one.visit, one.start + 1, None, None)]
+        early = Told(one.visit, one.start, one.start, 1)
+        assert wrong_sessions(truth, [*moved, early, *right], early=True, delay=15) is None
+        assert "after it was finished" in str(wrong_sessions(truth, [*right, early], early=True, delay=15))
+        assert "no session" in str(wrong_sessions(truth, [*right, moved[0]], early=True, delay=15))
+
+    def test_each_engine_is_held_to_what_it_promises(self, truth: Truth) -> None:
+        right = [Told(visit, start, end, pages) for (visit, start), (end, pages) in truth.sessions.items()]
+        assert wrong_sessions(truth, right, early=True, delay=None) is None
+        assert "not told as finished" in str(wrong_sessions(truth, right, early=True, delay=15))
+        assert "are missing" in str(wrong_sessions(truth, right[1:], early=True, delay=None))
+        assert wrong_sessions(truth, [], early=False, delay=None) is None
+        wrong = [Told(right[0].visit, right[0].start, right[0].end, 99)]
+        assert "99" in str(wrong_sessions(truth, wrong, early=False, delay=None))
+
+
+def _results() -> Results:
+    machine = {"at": "today", "cores": 2, "model": "a processor", "memory_gb": 24.0, "load": 0.1}
+    found = Results(machine, {"events": 2_000_000, "runs": 3})
+    for name, title, recovers in (
+        ("respool", "respool", True),
+        ("pyspark", "plain PySpark", True),
+        ("bare", "a <loop>", False),
+    ):
+        told: dict[str, Any] = {"title": title, "recovers": recovers, "runs_on": "it", "not_run": ""}
+        found.engines[name] = {**told, "promises": {"counts": "all of them"}}
+    found.engines["flink"] = {**found.engines["pyspark"], "title": "Flink", "not_run": "mvn is not on this machine"}
+    rates = {"respool": (90, 100, 140), "pyspark": (40, 50, 60), "bare": (300, 300, 300)}
+    for name, values in rates.items():
+        found.runs += [_run(name, 1_000.0 * value) for value in values]
+    return found
+
+
+def _run(engine: str, rate: float, status: str = "right", why: str = "") -> Run:
+    return Run("counts", engine, status, why, 2_000_000, rate, 20, 30, 12, 900, 1_000, 0.5, 2, 1)
+
+
+class TestReport:
+    def test_figures_are_medians_with_their_range(self) -> None:
+        assert spread([]) is None
+        found = spread([3.0, 1.0, 2.0])
+        assert found is not None
+        assert found.text(1) == "2.0 (1.0–3.0)"
+
+    def test_it_says_what_was_measured_and_what_was_not(self, tmp_path: Path) -> None:
+        text = report.write(_results(), tmp_path)
+        assert "100.0 (90.0–140.0)" in text
+        assert "2.00 ×" in text
+        assert "- Flink: mvn is not on this machine" in text
+        assert json.loads((tmp_path / "report.json").read_text())["runs"][0]["engine"] == "respool"
+        drawn = ElementTree.fromstring((tmp_path / "report.svg").read_text())
+        assert "a <loop>" in [one.text for one in drawn.iter("{http://www.w3.org/2000/svg}text")]
+
+    def test_a_wrong_result_has_no_figure(self) -> None:
+        results = _results()
+        results.runs.append(_run("pyspark", 1e9, "wrong", "a window is missing"))
+        assert results.figure("counts", "pyspark", "steady") is None
+        assert "| plain PySpark | – " in report.markdown(results)
+        assert "wrong: a window is missing" in report.markdown(results)
+
+    def test_goals_are_ratios_of_medians_and_the_floor_is_no_rival(self) -> None:
+        assert [(one.job, one.found, one.met) for one in goals(_results())] == [
+            ("counts", "2.00 ×", True),
+            ("counts", "2.00 × the fastest other, plain PySpark", True),
+        ]
+
+    def test_goals_of_the_other_jobs(self) -> None:
+        results = _results()
+        results.runs.clear()
+        row = {"job": "sessions", "status": "right", "why": "", "visits": 1, "wall_s_per_million": 1.0}
+        for factor, cpu, memory in ((1, 10.0, 900), (16, 12.0, 910)):
+            sizes = {"factor": factor, "events": factor * 1_000_000}
+            results.growth.append({**row, **sizes, "cpu_s_per_million": cpu, "pss_mb": memory})
+        ways = (("reprocess", 1, 2.0), ("reprocess", 100, 2.2), ("walk-through", 1, 1.0), ("walk-through", 100, 55.0))
+        results.reprocess = [{"way": way, "days": days, "median_s": seconds} for way, days, seconds in ways]
+        results.rewind = [{"command": "show", "batches": 100_000, "median_s": 1.2}]
+        first = "first batch of counts"
+        times = {"respool": 5.0, "pyspark": 8.0}
+        results.start = [{"what": first, "engine": name, "median_s": seconds} for name, seconds in times.items()]
+        assert [(one.job, one.found, one.met) for one in goals(results)] == [
+            ("growth", "1.20 ×", False),
+            ("growth", "1.01 ×", True),
+            ("reprocess", "1.10 ×", True),
+            ("reprocess", "25.0 ×", True),
+            ("rewind", "1.20 s", False),
+            ("start", "0.62 × its time", True),
+        ]
+
+
+def test_what_is_not_here_is_not_downloaded_offline(tmp_path: Path) -> None:
+    with pytest.raises(NotHere, match="--offline"):
+        ready(Place(tmp_path, offline=True), "bytewax")
+    assert ready(Place(tmp_path, offline=True), "bare", optional=True) == "the environment of the bench"
