@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _CORRUPT = "_respool_corrupt"
+# Columns between two steps, named so that no field of an event is called the same.
+_PARSED, _VALID, _ALONE, _TIME = ("_respool_parsed", "_respool_valid", "_respool_alone", "_respool_time")
+_REJECTED = "_respool_rejected"
 
 
 @dataclass(frozen=True)
@@ -42,22 +45,60 @@ def decode(records: "DataFrame", decoder: JsonDecoder) -> "DataFrame":
     """
     from pyspark.sql import functions as F
 
-    schema = _parse_schema(decoder)
-    parsed = records.withColumn("_parsed", _parse(F.col("value").cast("string"), schema, decoder))
-    reason = _reason(F.col("value").cast("string"), F.col("_parsed"), schema, decoder)
-    fields = [F.col("_parsed").getField(name).alias(name) for name in schema.names if name != decoder.event_time]
-    position = schema.names.index(decoder.event_time)
-    fields.insert(position, _event_time(F.col("_parsed"), decoder).alias(decoder.event_time))
-    return (
-        parsed.withColumn("rejected", reason)
-        .withColumn("event", F.when(F.col("rejected").isNull(), F.struct(*fields)))
-        .drop("_parsed")
-    )
+    event = F.when(F.col("rejected").isNull(), F.struct(*_fields(decoder)))
+    kept = (name for name in records.columns if name not in ("rejected", "event"))
+    return _look_at(records, decoder).select(*kept, "rejected", event.alias("event"))
 
 
 def events(decoded: "DataFrame") -> "DataFrame":
     """Return the events of decoded records, each field a column."""
     return decoded.where("rejected IS NULL").select("event.*")
+
+
+def decode_events(records: "DataFrame", decoder: JsonDecoder, observation: str) -> "DataFrame":
+    """Return the events of records, each field a column, and observe how many were `rejected`.
+
+    Fields that nobody asks for are not carried along, as they would be in a struct.
+
+    Args:
+        records: The records.
+        decoder: How they are read.
+        observation: The name under which Spark tells the number, for each batch.
+    """
+    from pyspark.sql import functions as F
+
+    looked_at = _look_at(records, decoder).select(F.col("rejected").alias(_REJECTED), *_fields(decoder))
+    observed = looked_at.observe(observation, F.count(_REJECTED).alias("rejected"))
+    return observed.where(F.col(_REJECTED).isNull()).drop(_REJECTED)
+
+
+def _look_at(records: "DataFrame", decoder: JsonDecoder) -> "DataFrame":
+    """Return the records with `rejected` and what an event is made of.
+
+    Spark parses outside of its generated code, into a row that it copies. So what is asked of the value itself is asked
+    in the same step, and the value goes no further when nobody wants it.
+    """
+    from pyspark.sql import functions as F
+
+    schema = _parse_schema(decoder)
+    text = F.col("value").cast("string")
+    parsed = records.select(
+        "*",
+        _parse(text, schema, decoder).alias(_PARSED),
+        F.is_valid_utf8(text).alias(_VALID),
+        _is_alone(F.col("value")).alias(_ALONE),
+    )
+    timed = parsed.withColumn(_TIME, _event_time(F.col(_PARSED).getField(decoder.event_time)))
+    return timed.withColumn("rejected", _reason(schema, decoder))
+
+
+def _fields(decoder: JsonDecoder) -> "list[Column]":
+    """Return the fields of an event, from what `_look_at` has found."""
+    from pyspark.sql import functions as F
+
+    found = {name: F.col(_PARSED).getField(name) for name in decoder.fields()}
+    found[decoder.event_time] = F.col(_TIME)
+    return [column.alias(name) for name, column in found.items()]
 
 
 def _parse_schema(decoder: JsonDecoder) -> "StructType":
@@ -92,38 +133,50 @@ def _parse(text: "Column", schema: "StructType", decoder: JsonDecoder) -> "Colum
     return F.from_json(text, wanted, options)
 
 
-def _event_time(parsed: "Column", decoder: JsonDecoder) -> "Column":
+def _is_alone(value: "Column") -> "Column":
+    """Return whether a value has nothing behind its JSON object.
+
+    A flat object ends at its first brace: only what does not is parsed again, to see whether a second value follows.
+    """
+    from pyspark.sql import functions as F
+
+    text = value.cast("string")
+    before_last = F.substring(value, F.lit(1), F.octet_length(value) - 1).cast("string")
+    flat = text.endswith("}") & ~before_last.contains("}")
+    values = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
+    return flat | values.eqNullSafe(1)
+
+
+def _event_time(text: "Column") -> "Column":
     """Read ISO-8601 date and time; Spark alone would also take '07:00' (today) and '12345' (a year).
 
     The first and the last year that four digits can say are refused: in some time zone Python cannot hold them.
     """
     from pyspark.sql import functions as F
 
-    text = parsed.getField(decoder.event_time)
     complete = (F.substring(text, 5, 1) == "-") & (F.substring(text, 14, 1) == ":")
-    complete &= ~F.substring(text, 1, 4).isin("0000", "9999")
+    complete &= ~text.startswith("0000") & ~text.startswith("9999")
     return F.when(complete, text.try_cast("timestamp"))
 
 
-def _reason(text: "Column", parsed: "Column", schema: "StructType", decoder: JsonDecoder) -> "Column":
+def _reason(schema: "StructType", decoder: JsonDecoder) -> "Column":
     from pyspark.sql import functions as F
 
-    # A flat object ends at its first brace: only what does not is looked at again for a second value behind it.
-    values = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
-    alone = (F.instr(text, "}") == F.length(text)) | values.eqNullSafe(1)
+    parsed = F.col(_PARSED)
+    text = parsed.getField(_CORRUPT)  # the whole value, when it could not be parsed
     corrupt = (
         F.when(F.try_parse_json(text).isNull(), "not JSON")
         .when(~F.ltrim(text).startswith("{"), "not a JSON object")
         .otherwise("a field has the wrong type")
     )
     reason = (
-        F.when(text.isNull(), "no value")
-        .when(~F.is_valid_utf8(text), "not UTF-8")
+        F.when(F.col(_VALID).isNull(), "no value")
+        .when(~F.col(_VALID), "not UTF-8")
         .when(parsed.isNull(), "not JSON")
-        .when(parsed.getField(_CORRUPT).isNotNull(), corrupt)
-        .when(~alone, "more than one JSON object")
+        .when(text.isNotNull(), corrupt)
+        .when(~F.col(_ALONE), "more than one JSON object")
         .when(parsed.getField(decoder.event_time).isNull(), f"{decoder.event_time} is missing")
-        .when(_event_time(parsed, decoder).isNull(), f"{decoder.event_time} is not readable")
+        .when(F.col(_TIME).isNull(), f"{decoder.event_time} is not readable")
     )
     for field in schema:
         if not field.nullable:

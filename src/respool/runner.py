@@ -242,7 +242,8 @@ class Runner:
         session = session_of(self._spark, one)
         self._where[one.name] = self._checkpoint(one)
         limit = self._options.max_offsets_per_trigger or one.max_offsets_per_trigger
-        source = records.read_stream(session, self._kafka, one.topic, limit)
+        # A decoder looks at values only: what reads whole records has none.
+        source = records.read_stream(session, self._kafka, one.topic, limit, headers=one.decode is None)
         writer = one.stream(source).writeStream.queryName(one.name).outputMode(one.output_mode)
         writer = writer.option("checkpointLocation", self._where[one.name]).trigger(**self._trigger(one))
 
