@@ -1,6 +1,7 @@
 """The only place that builds a SparkSession."""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from respool.errors import MachineError
-from respool.local import jars
+from respool.local import jars, quick_files
 from respool.local.java import find_java
 from respool.settings import Settings
 
@@ -27,7 +28,10 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
+    **quick_files.CONF,
 }
+# The JVM takes the collector for short pauses by default; this one leaves more time for the work.
+_COLLECTOR = "-XX:+UseParallelGC"
 _ALWAYS = {
     "spark.app.name": "respool",
     "spark.sql.session.timeZone": "UTC",
@@ -87,15 +91,29 @@ def session_of(spark: "SparkSession", pipeline: "Pipeline") -> "SparkSession":
 def _conf(settings: Settings, submitted: bool) -> dict[str, str]:
     if submitted:
         return {**_ALWAYS, **settings.spark}
-    local = settings.master.startswith("local")
+    local = re.match(r"local(\[|$)", settings.master) is not None
     files = ",".join(str(jar) for jar in jars.spark_jars(settings))
     conf = {**_ALWAYS, **(_LOCAL if local else {}), "spark.master": settings.master, **settings.spark}
     extra = conf.get("spark.jars")
     conf["spark.jars"] = f"{files},{extra}" if extra else files
     conf.setdefault("spark.sql.warehouse.dir", (settings.home / "warehouse").absolute().as_uri())
-    options = f"-Dlog4j2.configurationFile={_logging(settings).as_uri()}"
-    conf["spark.driver.extraJavaOptions"] = f"{options} {conf.get('spark.driver.extraJavaOptions', '')}".strip()
+    if local:
+        # The JVM's own class path, as Hadoop looks for the classes before Spark has loaded its jars.
+        wanted = (str(quick_files.JAR), conf.get("spark.driver.extraClassPath", ""))
+        conf["spark.driver.extraClassPath"] = os.pathsep.join(filter(None, wanted))
+    conf["spark.driver.extraJavaOptions"] = _java_options(conf, settings, local)
     return conf
+
+
+def _java_options(conf: Mapping[str, str], settings: Settings, local: bool) -> str:
+    """Return the options of Spark's JVM; those of the user come last, and win."""
+    own = [f"-Dlog4j2.configurationFile={_logging(settings).as_uri()}"]
+    names = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
+    given = [conf.get(name, "") for name in names]
+    everywhere = " ".join((*given, *(os.environ.get(name, "") for name in ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS"))))
+    if local and not re.search(r"-XX:\+Use\w+GC\b", everywhere):  # a JVM with two collectors does not start
+        own.append(_COLLECTOR)
+    return " ".join((*own, given[0])).strip()
 
 
 def _logging(settings: Settings) -> Path:
