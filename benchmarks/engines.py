@@ -141,6 +141,7 @@ def _here(_: Place) -> str:
     return f"pyspark {version('pyspark')}, delta-spark and connector of respool"
 
 
+_NO_DEAD_LETTERS = "records that do not decode are not kept, as the others keep none"
 _OVER = "tells a window once, when the watermark, 10 minutes behind, has passed its end"
 _EARLY_AND_FINAL = "an early result at every batch that changes a session, a final one when the watermark has passed it"
 _ARCHIVED = "every record with all its columns, partitioned by date and hour of event time"
@@ -155,8 +156,8 @@ ENGINES = (
         title="respool",
         recovers=True,
         promises={
-            "counts": Promise(_OVER, delay=10),
-            "sessions": Promise(_EARLY_AND_FINAL, delay=15, early=True),
+            "counts": Promise(f"{_OVER}; {_NO_DEAD_LETTERS}", delay=10),
+            "sessions": Promise(f"{_EARLY_AND_FINAL}; {_NO_DEAD_LETTERS}", delay=15, early=True),
             "archive": Promise(f"{_ARCHIVED}; a batch that comes again adds nothing twice"),
         },
         words=_respool,
@@ -204,7 +205,7 @@ ENGINES = (
         title="Bytewax",
         recovers=True,
         promises={
-            "counts": Promise(f"{_OVER}; at the end of its input, all", delay=10),
+            "counts": Promise("tells a window once, an hour after its end; at the end of its input, all", delay=60),
             "sessions": Promise(_NEXT, early=True),
         },
         words=_python("bytewax"),

@@ -43,6 +43,7 @@ def grow(bench: Bench, events: int, runs: int, factors: tuple[int, ...] = FACTOR
                     "wall_s_per_million": 1e6 / one.steady if one.steady else None,
                     "cpu_s_per_million": one.steady_cpu_s,
                     "pss_mb": one.pss_mb,
+                    "memory_growth": one.memory_growth,
                     "wall_s": one.wall_s,
                     "cpu_s": one.cpu_s,
                     "load": one.load,

@@ -8,6 +8,7 @@ time at which it is read here.
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -107,6 +108,20 @@ def steady_cpu(measured: Measured, events: int) -> float | None:
         return None
     used = cpu_at(measured.samples, after[-1].seconds) - cpu_at(measured.samples, after[0].seconds)
     return used / (after[-1].events - after[0].events) * 1e6
+
+
+def memory_growth(measured: Measured, events: int) -> float | None:
+    """Return the memory during the last quarter of the events against that during the second; None without samples."""
+
+    def held(first: float, last: float) -> list[float]:
+        begin, end = (
+            min((one.seconds for one in measured.marks if one.events >= part * events), default=0.0)
+            for part in (first, last)
+        )
+        return [one.pss for one in measured.samples if begin <= one.seconds <= end]
+
+    before, after = held(0.25, 0.5), held(0.75, 1.0)
+    return statistics.median(after) / statistics.median(before) if before and after else None
 
 
 def cpu_at(samples: Sequence[Sample], seconds: float) -> float:

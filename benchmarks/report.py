@@ -45,11 +45,12 @@ def markdown(results: Results) -> str:
 
 def _head(results: Results) -> str:
     machine, options = results.machine, results.options
+    runs = f"{options['runs']} run{'s' * (options['runs'] != 1)}"
     return (
         f"# respool beside its peers\n\n"
         f"{machine['at']}, {machine['cores']} cores of {machine['model']}, {machine['memory_gb']} GB, "
-        f"load at the start {machine['load']}. {options['events']:,} events, {options['runs']} runs of each engine, in "
-        f"turns; figures are medians, with the range of the runs. A figure counts only if the result was right."
+        f"load at the start {machine['load']}. {options['events']:,} events, {runs} of each engine, in turns; figures "
+        "are medians, with the range of the runs. A figure counts only if the result was right."
     )
 
 
@@ -94,21 +95,33 @@ def _growth(results: Results) -> str:
     rows = []
     for job in dict.fromkeys(row["job"] for row in results.growth):
         figures = {
-            name: costs(results.growth, job, name) for name in ("cpu_s_per_million", "wall_s_per_million", "pss_mb")
+            name: costs(results.growth, job, name)
+            for name in ("cpu_s_per_million", "wall_s_per_million", "pss_mb", "memory_growth")
         }
         for factor in dict.fromkeys(row["factor"] for row in results.growth if row["job"] == job):
             first = next(row for row in results.growth if (row["job"], row["factor"]) == (job, factor))
             cells = [
-                _number(figures[name].get(factor), digits) for name, digits in zip(figures, (2, 2, 0), strict=True)
+                _number(figures[name].get(factor), digits) for name, digits in zip(figures, (2, 2, 0, 2), strict=True)
             ]
             bad = {row["why"] for row in results.growth if (row["job"], row["factor"]) == (job, factor) and row["why"]}
             rows.append((job, f"{factor} ×", f"{first['events']:,}", f"{first['visits']:,}", *cells, "; ".join(bad)))
     if not rows:
         return ""
-    heads = ("job", "size", "events", "open visits", "CPU s a million", "s a million", "memory, MB", "notes")
+    heads = (
+        "job",
+        "size",
+        "events",
+        "open visits",
+        "CPU s a million",
+        "s a million",
+        "memory, MB",
+        "its growth",
+        "notes",
+    )
     return (
         "## growth\n\nrespool alone, more events and as many more open visits, a tenth of the smallest size a batch; "
-        "cost after the warm-up.\n\n" + _table(heads, rows)
+        "cost after the warm-up; growth of memory: last quarter of the events against the second.\n\n"
+        + _table(heads, rows)
     )
 
 

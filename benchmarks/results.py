@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from benchmarks.measure import Measured, steady, steady_cpu
+from benchmarks.measure import Measured, memory_growth, steady, steady_cpu
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Run:
         load: The machine's load before.
         broker_cpu_s: CPU seconds of the broker meanwhile.
         other_cpu_s: CPU seconds of others meanwhile.
+        memory_growth: Its memory during the last quarter of the events against that during the second.
         table_bytes: What its table takes on disk, of an archive.
         marks: How far it was, in events and seconds; at most some 50 of them.
         said: What it told of itself.
@@ -46,6 +47,7 @@ class Run:
     load: float
     broker_cpu_s: float
     other_cpu_s: float
+    memory_growth: float | None = None
     table_bytes: int | None = None
     marks: tuple[tuple[int, float], ...] = ()
     said: dict[str, str] = field(default_factory=dict)
@@ -112,6 +114,7 @@ def run_of(
         load=round(measured.load, 2),
         broker_cpu_s=round(measured.broker_cpu_s, 2),
         other_cpu_s=round(measured.other_cpu_s, 2),
+        memory_growth=memory_growth(measured, events),
         table_bytes=table_bytes,
         marks=tuple((one.events, round(one.seconds, 3)) for one in measured.marks[::each]),
         said=dict(measured.said),

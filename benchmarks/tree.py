@@ -27,9 +27,11 @@ def main() -> None:
     """Run the command of the arguments; the exit code is its own, or 124 when the time was up."""
     report, limit, command = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+    # Ctrl-C reaches all of them; the bench, which hears it too, then asks for the end.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda *_: _end_all())
     begin = time.monotonic()
     process = subprocess.Popen(command)
-    signal.signal(signal.SIGTERM, lambda *_: _end_all())
     samples: list[dict[str, float]] = []
     while process.poll() is None and time.monotonic() - begin < limit:
         samples.append({"seconds": time.monotonic() - begin, **_sample()})

@@ -27,7 +27,7 @@ class Session:
     pages: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Told:
     """A result of an engine about a session; without pages it takes back what was told under its key."""
 

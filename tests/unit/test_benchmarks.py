@@ -13,7 +13,7 @@ import pytest
 from benchmarks import report
 from benchmarks.environments import NotHere, Place, ready
 from benchmarks.goals import goals
-from benchmarks.measure import Mark, Measured, Sample, cpu_at, run, steady, steady_cpu, warm_up
+from benchmarks.measure import Mark, Measured, Sample, cpu_at, memory_growth, run, steady, steady_cpu, warm_up
 from benchmarks.results import Results, Run, run_of, spread
 from benchmarks.truth import Notes, Told, Truth, minute_of, wrong_sessions, wrong_windows
 from respool.visits.generator import VisitsPlan, generate
@@ -53,6 +53,12 @@ class TestSteadyRate:
         assert [cpu_at(samples, at) for at in (0, 5, 10, 15, 99)] == [0, 10, 20, 25, 30]
         measured = _measured(_marks((1_000_000, 10), (3_000_000, 20)), samples=tuple(samples))
         assert steady_cpu(measured, 3_000_000) == 5
+
+    def test_growth_of_memory_is_told_between_the_second_and_the_last_quarter(self) -> None:
+        samples = tuple(Sample(second, 0, 100 + second) for second in range(101))
+        marks = _marks(*((second * 10, float(second)) for second in range(1, 101)))
+        assert memory_growth(_measured(marks, samples=samples), 1_000) == (100 + 87.5) / (100 + 37.5)
+        assert memory_growth(_measured(marks), 1_000) is None
 
 
 def _measured(
@@ -196,10 +202,9 @@ class TestReport:
     def test_goals_of_the_other_jobs(self) -> None:
         results = _results()
         results.runs.clear()
-        row = {"job": "sessions", "status": "right", "why": "", "visits": 1, "wall_s_per_million": 1.0}
-        for factor, cpu, memory in ((1, 10.0, 900), (16, 12.0, 910)):
-            sizes = {"factor": factor, "events": factor * 1_000_000}
-            results.growth.append({**row, **sizes, "cpu_s_per_million": cpu, "pss_mb": memory})
+        for factor, cpu, memory in ((1, 10.0, 1.4), (16, 12.0, 1.01)):
+            row = {"job": "sessions", "status": "right", "factor": factor}
+            results.growth.append({**row, "cpu_s_per_million": cpu, "memory_growth": memory})
         ways = (("reprocess", 1, 2.0), ("reprocess", 100, 2.2), ("walk-through", 1, 1.0), ("walk-through", 100, 55.0))
         results.reprocess = [{"way": way, "days": days, "median_s": seconds} for way, days, seconds in ways]
         results.rewind = [{"command": "show", "batches": 100_000, "median_s": 1.2}]

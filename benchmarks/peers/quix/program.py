@@ -83,9 +83,10 @@ def main() -> None:
             app.stop()
 
     events = app.dataframe(source)
-    results = counts(events) if asked.job == "counts" else sessions(events)
+    results = counts(events) if asked.job == "counts" else sessions(events.update(tell))
     results.to_topic(target)
-    results.update(tell)  # as many results as events: each tells its own
+    if asked.job == "counts":
+        results.update(tell)  # there is a result for each event, behind the topic that gathers all of them
     app.run()
     print(json.dumps({"events": seen}), flush=True)
 
