@@ -60,7 +60,7 @@ def run_once(bench: Bench, job: str, engine: Engine, events: Data, batch: int | 
         servers=bench.kafka.bootstrap_servers,
         output=_output(job, name, folder),
         folder=folder,
-        batch=batch or min(BATCH, max(1, events.events // 10)),  # a small run has several batches, too
+        batch=batch or min(BATCH, max(1, events.events // 5)),  # a small run has several batches, too
     )
     if job != "archive":
         topics.create(bench.kafka, task.output, data.PARTITIONS)

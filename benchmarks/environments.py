@@ -1,7 +1,7 @@
 """Environments of the peers, each in a folder of its own under the bench's: Python packages by uv, jars by Maven.
 
 Packages are pinned by hash in `peers/<name>/requirements.txt`. Nothing is installed twice: a folder with the mark of
-the same requirements is taken as it is.
+the same requirements is taken as it is. `python -m benchmarks.environments` pins them again.
 """
 
 import hashlib
@@ -59,10 +59,9 @@ def ready(place: Place, name: str, *, optional: bool = False) -> str:
                 return "the environment of the bench"
             raise NotHere("its packages are not here, and --offline forbids to download them")
         shutil.rmtree(folder, ignore_errors=True)
-        uv = str(Path(sys.executable).parent / "uv")
-        run([uv, "venv", "--quiet", "--python", sys.executable, str(folder)])
+        run([_uv(), "venv", "--quiet", "--python", sys.executable, str(folder)])
         own = str(folder / "bin" / "python")
-        run([uv, "pip", "install", "--quiet", "--require-hashes", "-r", str(requirements), "--python", own])
+        run([_uv(), "pip", "install", "--quiet", "--require-hashes", "-r", str(requirements), "--python", own])
         mark.write_text(wanted)
     return ", ".join(_wanted(PEERS / name, requirements))
 
@@ -102,6 +101,18 @@ def run(words: list[str]) -> None:
         raise NotHere(f"{Path(words[0]).name}: {(telling or lines or ['failed'])[0][:200]}")
 
 
+def lock() -> None:
+    """Write the pinned packages of all peers again, from what is asked for."""
+    for asked in sorted(PEERS.glob("*/requirements.in")):
+        words = ["--python-version", "3.11", "--generate-hashes", "--no-emit-index-url", "--upgrade", "--quiet"]
+        words += ["--custom-compile-command", "python -m benchmarks.environments"]
+        run([_uv(), "pip", "compile", *words, str(asked), "-o", str(asked.with_suffix(".txt"))])
+
+
+def _uv() -> str:
+    return str(Path(sys.executable).parent / "uv")
+
+
 def _folder(place: Place, name: str) -> Path:
     return place.folder / "envs" / name
 
@@ -111,3 +122,7 @@ def _wanted(folder: Path, requirements: Path) -> list[str]:
     asked = {one.partition("==")[0].strip() for one in (folder / "requirements.in").read_text().split()}
     pins = [line.split()[0] for line in requirements.read_text().splitlines() if "==" in line]
     return [one.replace("==", " ") for one in pins if one.partition("==")[0] in asked]
+
+
+if __name__ == "__main__":
+    lock()

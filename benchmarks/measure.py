@@ -2,7 +2,7 @@
 
 A program tells how far it is by lines of JSON on its standard output: `{"events": 400000}` for the events that it has
 dealt with so far, or `{"rows": 200000}` for those of one batch, as `respool run --json` does. The time of a line is the
-time at which it is read here.
+time at which it is read here, less the seconds of `"ago"`, if it has that.
 """
 
 import json
@@ -192,8 +192,8 @@ def _read(process: "subprocess.Popen[bytes]", begin: float) -> tuple[list[Mark],
     said: dict[str, str] = {}
     with process.stdout as lines:
         for line in lines:
-            now = time.monotonic() - begin
             found = _told(line)
+            now = time.monotonic() - begin - found.get("ago", 0)
             if "events" in found:
                 marks.append(Mark(int(found["events"]), now))
             elif "rows" in found:

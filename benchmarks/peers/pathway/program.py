@@ -3,11 +3,15 @@
 import argparse
 import json
 import os
+import threading
+from time import monotonic, sleep
 from typing import Any
 
 import pathway as pw  # type: ignore[import-not-found]
+from confluent_kafka import Consumer, TopicPartition
 
 _TIME = "%Y-%m-%dT%H:%M:%S.%f"
+_QUIET = 1.0  # seconds without a result, after all events were taken in
 _TEN = pw.Duration(minutes=10)
 
 
@@ -48,6 +52,20 @@ def sessions(events: Any) -> Any:
     return found.select(key=pw.this.visit, value=value)
 
 
+def finish(asked: argparse.Namespace) -> None:
+    """End this process, which would wait for events for ever, once its last result has been written."""
+    consumer = Consumer({"bootstrap.servers": asked.servers, "group.id": "ends"})
+    parts = [TopicPartition(asked.output, number) for number in (0, 1)]
+    written, since = -1, monotonic()
+    while monotonic() - since < _QUIET:
+        now = sum(consumer.get_watermark_offsets(part)[1] for part in parts)
+        if now != written:
+            written, since = now, monotonic()
+        sleep(0.05)
+    print(json.dumps({"events": asked.events, "ago": monotonic() - since}), flush=True)
+    os._exit(0)
+
+
 def main() -> None:
     """Process all that is there."""
     parser = argparse.ArgumentParser()
@@ -64,7 +82,7 @@ def main() -> None:
         "fetch.queue.backoff.ms": "10",
     }
     events = pw.io.kafka.read(
-        settings, asked.topic, schema=Visit, format="json", mode="static", autocommit_duration_ms=500, name="visits"
+        settings, asked.topic, schema=Visit, format="json", autocommit_duration_ms=500, name="visits"
     )
     results = counts(events) if asked.job == "counts" else sessions(events)
     pw.io.kafka.write(results, settings, asked.output, format="raw", key=pw.this.key, value=pw.this.value)
@@ -72,6 +90,8 @@ def main() -> None:
     def tell(key: Any, row: dict[str, Any], time: int, is_addition: bool) -> None:
         if is_addition:
             print(json.dumps({"events": row["done"]}), flush=True)
+            if row["done"] >= asked.events:
+                threading.Thread(target=finish, args=(asked,)).start()
 
     pw.io.subscribe(events.reduce(done=pw.reducers.count()), tell)
     kept = pw.persistence.Backend.filesystem(os.path.abspath("kept"))
@@ -79,7 +99,6 @@ def main() -> None:
         monitoring_level=pw.MonitoringLevel.NONE,
         persistence_config=pw.persistence.Config(kept, snapshot_interval_ms=2_000),
     )
-    print(json.dumps({"events": asked.events}), flush=True)
 
 
 if __name__ == "__main__":
