@@ -1,7 +1,7 @@
 """One run of one engine: how fast it went, and what it took of the machine.
 
 A program tells how far it is by lines of JSON on its standard output: `{"events": 400000}` for the events that it has
-dealt with so far, or `{"rows": 200000}` for those of one batch, as `respool run --json` does. The time of a line is the
+taken in so far, or `{"rows": 200000}` for those of one batch, as `respool run --json` does. The time of a line is the
 time at which it is read here, less the seconds of `"ago"`, if it has that.
 """
 

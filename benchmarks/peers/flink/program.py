@@ -1,4 +1,4 @@
-"""Flink SQL through PyFlink, two subtasks: state on the heap, checkpoints to disk every 2 seconds."""
+"""Flink SQL through PyFlink, two subtasks: state on the heap, checkpoints to disk every second."""
 
 import argparse
 import json
@@ -69,7 +69,7 @@ def main() -> None:
     for name, value in {
         "pipeline.jars": f"file://{os.environ['FLINK_KAFKA_JAR']}",
         "parallelism.default": "2",
-        "execution.checkpointing.interval": "2 s",
+        "execution.checkpointing.interval": "1 s",
         "execution.checkpointing.dir": f"file://{os.path.abspath('checkpoints')}",
         "table.local-time-zone": "UTC",
         "table.exec.mini-batch.enabled": "true",

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+from collections import Counter
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -72,23 +73,24 @@ def main() -> None:
     source = app.topic(asked.topic, value_deserializer="json", timestamp_extractor=milliseconds, config=shape)
     target = app.topic(asked.output, value_serializer="json", config=shape)
     each = min(50_000, max(1, asked.events // 10))
-    seen = 0
+    seen = Counter[str]()
 
-    def tell(*_: object) -> None:
-        nonlocal seen
-        seen += 1
-        if seen % each == 0:
-            print(json.dumps({"events": seen}), flush=True)
-        if seen >= asked.events:
+    def read(*_: object) -> None:
+        seen["events"] += 1
+        if seen["events"] % each == 0:
+            print(json.dumps({"events": seen["events"]}), flush=True)
+
+    def told(*_: object) -> None:
+        seen["results"] += 1
+        if seen["results"] >= asked.events:
             app.stop()
 
-    events = app.dataframe(source)
-    results = counts(events) if asked.job == "counts" else sessions(events.update(tell))
+    events = app.dataframe(source).update(read)
+    results = counts(events) if asked.job == "counts" else sessions(events)
     results.to_topic(target)
-    if asked.job == "counts":
-        results.update(tell)  # there is a result for each event, behind the topic that gathers all of them
+    results.update(told)  # there is a result for each event
     app.run()
-    print(json.dumps({"events": seen}), flush=True)
+    print(json.dumps({"events": seen["events"]}), flush=True)
 
 
 if __name__ == "__main__":

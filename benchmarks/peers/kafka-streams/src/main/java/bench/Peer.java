@@ -38,6 +38,7 @@ public final class Peer {
     // One partition may be read far ahead of the other: with less, events of the slower one would be dropped as late.
     private static final Duration GRACE = Duration.ofDays(7);
 
+    private static final AtomicLong READ = new AtomicLong();
     private static final AtomicLong COUNTED = new AtomicLong();
     private static final CountDownLatch DONE = new CountDownLatch(1);
 
@@ -49,7 +50,7 @@ public final class Peer {
         StreamsBuilder builder = new StreamsBuilder();
         KStream<String, String> visits =
                 builder.stream(words[1], Consumed.with(Serdes.String(), Serdes.String())
-                        .withTimestampExtractor(new EventTime()));
+                        .withTimestampExtractor(new EventTime(events)));
         KStream<String, String> results = job.equals("counts") ? counts(visits, events) : sessions(visits, events);
         results.to(words[3], Produced.with(Serdes.String(), Serdes.String()));
         KafkaStreams streams = new KafkaStreams(builder.build(), settings(words));
@@ -93,13 +94,9 @@ public final class Peer {
                 });
     }
 
-    /** Takes note of an event, and returns what it is given. */
+    /** Takes note of an event that has reached the state, and returns what it is given. */
     private static long seen(long value, long events) {
-        long counted = COUNTED.incrementAndGet();
-        if (counted % Math.min(100_000, Math.max(1, events / 10)) == 0) {
-            System.out.println("{\"events\": " + counted + "}");
-        }
-        if (counted == events) {
+        if (COUNTED.incrementAndGet() == events) {
             DONE.countDown();
         }
         return value;
@@ -122,10 +119,25 @@ public final class Peer {
         return found;
     }
 
-    /** The time of an event is in its value; the repartitioned copy of it carries that as its own. */
-    public static final class EventTime implements TimestampExtractor {
+    /**
+     * The time of an event is in its value; the repartitioned copy of it carries that as its own.
+     *
+     * <p>It is asked once for each event that is read, and tells how many those are: between here and the state there may
+     * be a topic, in which many events wait.
+     */
+    private static final class EventTime implements TimestampExtractor {
+        private final long each;
+
+        EventTime(long events) {
+            each = Math.min(100_000, Math.max(1, events / 10));
+        }
+
         @Override
         public long extract(ConsumerRecord<Object, Object> record, long partitionTime) {
+            long read = READ.incrementAndGet();
+            if (read % each == 0) {
+                System.out.println("{\"events\": " + read + "}");
+            }
             try {
                 JsonNode event = JSON.readTree((String) record.value());
                 Instant at = LocalDateTime.parse(event.get("event_time").asText()).toInstant(ZoneOffset.UTC);
