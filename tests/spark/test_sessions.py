@@ -16,6 +16,7 @@ from respool.checkpoint.state import rows as rows_of
 from respool.checkpoint.state_choice import Wanted, choose
 from respool.errors import PipelineError, SettingsError
 from respool.kafka import Kafka
+from respool.session_state.packing import bucket_keys
 from respool.sinks import KafkaSink, Write
 from respool.testing import Batch, run_batches
 from respool.visits.session_rules import sessions_of
@@ -194,6 +195,16 @@ def test_a_stream_ends_with_the_sessions_of_its_events(spark: "SparkSession", si
     assert all(row[4] for row in table.values())
     assert {row[:4] for row in table.values()} == expected(events)
     assert len(table) > 30
+
+
+def test_buckets_are_spread_evenly_over_tasks(spark: "SparkSession") -> None:
+    from pyspark.sql import functions as F
+
+    keys = spark.createDataFrame([(key,) for key in bucket_keys(24)], "bucket INT")
+    for tasks in (2, 3, 8, 24):
+        task = F.pmod(F.hash("bucket"), F.lit(tasks))  # as Spark's shuffle has it
+        found = keys.groupBy(task.alias("task")).count().collect()
+        assert {row["task"]: row["count"] for row in found} == dict.fromkeys(range(tasks), 24 // tasks)
 
 
 def batch(spark: "SparkSession", pipeline: "Pipeline", events: list[Event]) -> list[Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from respool.errors import MachineError
-from respool.local import jars, quick_files
+from respool.local import class_archive, jars, quick_files
 from respool.local.java import find_java
 from respool.settings import Settings
 
@@ -45,6 +45,12 @@ _TOLD = (
     "org.apache.spark.sql.kafka010.KafkaMicroBatchStream",
     "org.apache.kafka.clients.NetworkClient",
 )
+# They tell of every poll.
+_TALKATIVE = (
+    "org.apache.kafka.clients.consumer.internals.ClassicKafkaConsumer",
+    "org.apache.kafka.clients.consumer.internals.SubscriptionState",
+)
+_PATIENCE = 20.0  # seconds
 # What the JVM and pyspark say by themselves at their start, of no use to anybody.
 _NOISE = (
     b"WARNING: Using incubator modules",
@@ -56,11 +62,15 @@ _NOISE = (
 
 
 @contextmanager
-def spark_session(settings: Settings) -> "Iterator[SparkSession]":
-    """Start Spark for the length of a `with` block; no process is left behind.
+def spark_session(settings: Settings, patience: float = _PATIENCE) -> "Iterator[SparkSession]":
+    """Start Spark for the length of a `with` block; no process is left behind, but for one, once: see class_archive.
 
     Under spark-submit the JVM runs already: it keeps its own jars and logging, and only the settings that a session can
     still take are set.
+
+    Args:
+        settings: Spark's master and its settings, and the home.
+        patience: How many seconds the JVM has to end by itself.
     """
     from pyspark.sql import SparkSession
 
@@ -76,7 +86,9 @@ def spark_session(settings: Settings) -> "Iterator[SparkSession]":
     try:
         yield session
     finally:
-        _stop(session, jvm)
+        _stop(session, jvm, patience)
+        if jvm is not None and _archives_classes(conf):
+            class_archive.make_later()
 
 
 def session_of(spark: "SparkSession", pipeline: "Pipeline") -> "SparkSession":
@@ -97,6 +109,8 @@ def _conf(settings: Settings, submitted: bool) -> dict[str, str]:
     extra = conf.get("spark.jars")
     conf["spark.jars"] = f"{files},{extra}" if extra else files
     conf.setdefault("spark.sql.warehouse.dir", (settings.home / "warehouse").absolute().as_uri())
+    if local and os.environ["PYSPARK_PYTHON"] == sys.executable:
+        conf.setdefault("spark.python.daemon.module", "respool.local.python_daemon")
     if local:
         # The JVM's own class path, as Hadoop looks for the classes before Spark has loaded its jars.
         wanted = (str(quick_files.JAR), conf.get("spark.driver.extraClassPath", ""))
@@ -108,12 +122,23 @@ def _conf(settings: Settings, submitted: bool) -> dict[str, str]:
 def _java_options(conf: Mapping[str, str], settings: Settings, local: bool) -> str:
     """Return the options of Spark's JVM; those of the user come last, and win."""
     own = [f"-Dlog4j2.configurationFile={_logging(settings).as_uri()}"]
-    names = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
-    given = [conf.get(name, "") for name in names]
-    everywhere = " ".join((*given, *(os.environ.get(name, "") for name in ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS"))))
-    if local and not re.search(r"-XX:\+Use\w+GC\b", everywhere):  # a JVM with two collectors does not start
+    if local and not re.search(r"-XX:\+Use\w+GC\b", _given_options(conf)):  # a JVM with two collectors does not start
         own.append(_COLLECTOR)
-    return " ".join((*own, given[0])).strip()
+    if _archives_classes(conf):
+        own += class_archive.options()
+    return " ".join((*own, conf.get("spark.driver.extraJavaOptions", ""))).strip()
+
+
+def _archives_classes(conf: Mapping[str, str]) -> bool:
+    # Only a local run has all that the archive is made of on its class path.
+    local = str(quick_files.JAR) in conf.get("spark.driver.extraClassPath", "").split(os.pathsep)[:1]
+    return local and class_archive.is_wanted(_given_options(conf))
+
+
+def _given_options(conf: Mapping[str, str]) -> str:
+    """Return all options that a user gives to the JVM, wherever."""
+    settings = (conf.get(name, "") for name in ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions"))
+    return " ".join((*settings, *(os.environ.get(name, "") for name in ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS"))))
 
 
 def _logging(settings: Settings) -> Path:
@@ -147,6 +172,8 @@ def _logging(settings: Settings) -> Path:
         "logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer",
         "logger.gateway.level = info",
     ]
+    for number, logger in enumerate(_TALKATIVE):
+        lines += [f"logger.talkative{number}.name = {logger}", f"logger.talkative{number}.level = warn"]
     for number, logger in enumerate(_TOLD):
         lines += [
             f"logger.told{number}.name = {logger}",
@@ -206,7 +233,7 @@ def _pass_on(lines: IO[bytes]) -> None:
                 sys.stderr.buffer.flush()
 
 
-def _stop(session: "SparkSession", jvm: "subprocess.Popen[bytes] | None") -> None:
+def _stop(session: "SparkSession", jvm: "subprocess.Popen[bytes] | None", patience: float) -> None:
     session.stop()
     if jvm is None:
         return
@@ -219,7 +246,7 @@ def _stop(session: "SparkSession", jvm: "subprocess.Popen[bytes] | None") -> Non
     assert jvm.stdin is not None
     jvm.stdin.close()
     try:
-        jvm.wait(timeout=20)
+        jvm.wait(timeout=patience)
     except subprocess.TimeoutExpired:
         jvm.kill()
         jvm.wait()

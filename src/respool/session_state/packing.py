@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 import pyarrow as pa
@@ -47,21 +48,35 @@ def pack(batches: "Iterable[pa.RecordBatch]", buckets: int) -> "Iterator[pa.Reco
     """Yield packed events: every bucket at least once, as each is to see every batch.
 
     Args:
-        batches: Events with `visit_id`, `at` and `bucket`.
+        batches: Events with `visit_id`, `at` and `bucket`, from 0 on.
         buckets: How many buckets there are.
     """
+    keys = bucket_keys(buckets)
     held: list[pa.RecordBatch] = []
-    count = 0
+    rows = 0
     for batch in batches:
         held.append(batch)
-        count += batch.num_rows
-        if count >= _MOST_EVENTS:
-            yield _packed(pa.Table.from_batches(held), buckets)
-            held, count = [], 0
-    if count:
-        yield _packed(pa.Table.from_batches(held), buckets)
+        rows += batch.num_rows
+        if rows >= _MOST_EVENTS:
+            yield _packed(pa.Table.from_batches(held), keys)
+            held, rows = [], 0
+    if rows:
+        yield _packed(pa.Table.from_batches(held), keys)
     else:
-        yield pa.record_batch([np.arange(buckets, dtype=np.int32), pa.nulls(buckets, pa.binary())], schema=_SCHEMA)
+        yield pa.record_batch([pa.array(keys, pa.int32()), pa.nulls(buckets, pa.binary())], schema=_SCHEMA)
+
+
+def bucket_keys(buckets: int) -> list[int]:
+    """Return the keys of buckets under which Spark spreads them evenly over as many tasks, or half as many, or a third.
+
+    Numbers in a row would not do: Spark goes by their hash.
+    """
+    found: dict[int, int] = {}
+    for number in count():
+        found.setdefault(_murmur3(number) % buckets, number)
+        if len(found) == buckets:
+            return [found[rest] for rest in range(buckets)]
+    raise AssertionError  # there is always another number
 
 
 def unpack(packed: Iterable[bytes]) -> Events:
@@ -80,7 +95,7 @@ def unpack(packed: Iterable[bytes]) -> Events:
     return Events(visits.to_pylist(), owners, lists.flatten().to_numpy())
 
 
-def _packed(events: "pa.Table", buckets: int) -> "pa.RecordBatch":
+def _packed(events: "pa.Table", keys: Sequence[int]) -> "pa.RecordBatch":
     encoded = events.column("visit_id").combine_chunks().dictionary_encode()
     visit = encoded.indices.to_numpy()
     bucket_of = np.zeros(len(encoded.dictionary), dtype=np.int32)
@@ -95,9 +110,9 @@ def _packed(events: "pa.Table", buckets: int) -> "pa.RecordBatch":
     times = events.column("at").to_numpy()[np.argsort(visit, kind="stable")]
     lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(times, pa.int64()))
     rows = pa.record_batch([encoded.dictionary.take(pa.array(order)), lists], schema=_EVENTS)
-    ends = np.cumsum(np.bincount(bucket_of, minlength=buckets)).tolist()
+    ends = np.cumsum(np.bincount(bucket_of, minlength=len(keys))).tolist()
     parts = [_bytes(rows.slice(first, end - first)) for first, end in zip([0, *ends[:-1]], ends, strict=True)]
-    return pa.record_batch([np.arange(buckets, dtype=np.int32), pa.array(parts, pa.binary())], schema=_SCHEMA)
+    return pa.record_batch([pa.array(keys, pa.int32()), pa.array(parts, pa.binary())], schema=_SCHEMA)
 
 
 def _bytes(rows: "pa.RecordBatch") -> bytes | None:
@@ -107,3 +122,19 @@ def _bytes(rows: "pa.RecordBatch") -> bytes | None:
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_batch(rows)
     return bytes(sink.getvalue())
+
+
+def _murmur3(number: int) -> int:
+    """Return Spark's hash of an INT, by which it chooses the task of a key."""
+    mask = 0xFFFFFFFF
+
+    def turned(bits: int, by: int) -> int:
+        return ((bits << by) | (bits >> (32 - by))) & mask
+
+    key = turned((number * 0xCC9E2D51) & mask, 15) * 0x1B873593 & mask
+    bits = (turned(42 ^ key, 13) * 5 + 0xE6546B64) & mask
+    bits ^= 4  # bytes
+    bits = ((bits ^ (bits >> 16)) * 0x85EBCA6B) & mask
+    bits = ((bits ^ (bits >> 13)) * 0xC2B2AE35) & mask
+    bits ^= bits >> 16
+    return bits - (1 << 32) if bits >> 31 else bits
