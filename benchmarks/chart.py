@@ -50,8 +50,8 @@ def draw(results: Results) -> str:
     body += panel
     y += height + _PAD // 2
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{y}" viewBox="0 0 {_WIDTH} {y}" role="img" '
-        f'aria-label="Steady rates of respool and its peers, and how the cost of an event grows">\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {y}" width="{_WIDTH}" height="{y}">\n'
+        "<title>Steady rates of respool and its peers, and how the cost of an event grows</title>\n"
         f"<style>{_STYLE}</style>\n"
         f'<rect class="card" x="0.5" y="0.5" width="{_WIDTH - 1}" height="{y - 1}" rx="10"/>\n'
         + "\n".join(body)

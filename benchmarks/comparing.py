@@ -34,9 +34,17 @@ class Bench:
     say: Callable[[str], None]
 
 
-def compare(bench: Bench, job: str, engines: Sequence[Engine], events: Data, runs: int) -> list[Run]:
-    """Run engines in turns, so that what changes on the machine meanwhile strikes all of them."""
-    found = []
+def compare(bench: Bench, job: str, engines: Sequence[Engine], events: Data, runs: int, found: list[Run]) -> None:
+    """Run engines in turns, so that what changes on the machine meanwhile strikes all of them.
+
+    Args:
+        bench: Where.
+        job: What they do.
+        engines: The engines.
+        events: What they read.
+        runs: How many runs of each.
+        found: Every run is added here.
+    """
     for number in range(1, runs + 1):
         for engine in engines:
             one = run_once(bench, job, engine, events)
@@ -46,7 +54,6 @@ def compare(bench: Bench, job: str, engines: Sequence[Engine], events: Data, run
                 f"{job} {engine.name} {number}/{runs}: {steady}, {one.wall_s:.1f} s, {one.cpu_s:.1f} CPU s, "
                 f"{one.pss_mb:,.0f} MB, load {one.load:.1f}  {one.status} {one.why}".rstrip()
             )
-    return found
 
 
 def run_once(bench: Bench, job: str, engine: Engine, events: Data, batch: int | None = None) -> Run:

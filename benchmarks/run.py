@@ -93,9 +93,8 @@ def prepare(place: Place, names: Sequence[str], results: Results) -> list[Engine
     return found
 
 
-def measure(asked: argparse.Namespace) -> Results:
-    """Measure what is asked for."""
-    results = Results(_machine(), {name: _plain(value) for name, value in vars(asked).items()})
+def measure(asked: argparse.Namespace, results: Results) -> None:
+    """Measure what is asked for, and add it to the results as it comes."""
     place = Place(asked.folder.absolute(), asked.offline)
     engines = prepare(place, asked.engines, results)
     if set(asked.only) & {*COMPARED, "growth", "start"}:
@@ -110,7 +109,6 @@ def measure(asked: argparse.Namespace) -> Results:
     if "reprocess" in asked.only:
         say("reprocess")
         results.reprocess = _reprocess(place, asked)
-    return results
 
 
 def _with_broker(bench: Bench, asked: argparse.Namespace, engines: Sequence[Engine], results: Results) -> None:
@@ -120,11 +118,11 @@ def _with_broker(bench: Bench, asked: argparse.Namespace, engines: Sequence[Engi
         events = data.prepare(bench.kafka, bench.place.folder / "data", asked.events, visits, say)
         for job in jobs:
             able = [one for one in engines if job in one.promises]
-            results.runs += compare(bench, job, able, events, asked.runs)
+            compare(bench, job, able, events, asked.runs, results.runs)
     if "start" in asked.only:
         results.start += start.first_batches(bench, asked.runs)
     if "growth" in asked.only:
-        results.growth += growth.grow(bench, asked.growth_events, asked.growth_runs or asked.runs)
+        growth.grow(bench, asked.growth_events, asked.growth_runs or asked.runs, results.growth)
 
 
 def _reprocess(place: Place, asked: argparse.Namespace) -> list[dict[str, Any]]:
@@ -154,13 +152,16 @@ def _plain(value: object) -> object:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Measure, write the report, and print its tables."""
+    """Measure, write the report, and print its tables; after a failure or Ctrl-C, of what was measured so far."""
     asked = options(words)
-    results = measure(asked)
+    results = Results(_machine(), {name: _plain(value) for name, value in vars(asked).items()})
     out = asked.out or asked.folder / "report"
-    print(report.write(results, out))
+    try:
+        measure(asked, results)
+    finally:
+        print(report.write(results, out))
     if asked.publish:
-        report.publish(out, Path("docs"))
+        report.publish(out, Path(__file__).parents[1] / "docs")
 
 
 if __name__ == "__main__":

@@ -38,11 +38,16 @@ def first_batches(bench: Bench, runs: int) -> list[dict[str, Any]]:
             if engine.name in seconds:
                 one = run_once(bench, "counts", engine, made, batch=_RECORDS)
                 if one.status != "right":
-                    raise SystemExit(f"The first batch of {engine.name}: {one.status} {one.why}")
+                    bench.say(f"start {engine.name}: {one.status} {one.why}")
+                    continue
                 seconds[engine.name].append(one.marks[0][1])
                 used[engine.name].append(one.cpu_s)
                 memory[engine.name] = max(memory.get(engine.name, 0), one.pss_mb)
-    return [_row("first batch of counts", name, seconds[name], used[name], memory[name]) for name in seconds]
+    return [
+        _row("first batch of counts", name, seconds[name], used[name], memory[name])
+        for name in seconds
+        if seconds[name]
+    ]
 
 
 def _row(what: str, engine: str, seconds: list[float], cpu: list[float] | None, memory: float) -> dict[str, Any]:
