@@ -55,9 +55,10 @@ def _head(results: Results) -> str:
 
 
 def _goals(results: Results) -> str:
-    found = goals(results)
-    words = {True: "met", False: "**not met**", None: "not measured"}
-    rows = [(one.job, one.wanted, one.found, words[one.met]) for one in found]
+    rows = [
+        (one.job, one.wanted, one.found, "met" if one.met else f"**not met**: {one.share:.0%} of it")
+        for one in goals(results)
+    ]
     return "## Goals\n\n" + _table(("job", "goal", "measured", ""), rows) if rows else ""
 
 

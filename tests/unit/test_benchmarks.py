@@ -181,6 +181,7 @@ class TestReport:
         text = report.write(_results(), tmp_path)
         assert "100.0 (90.0–140.0)" in text
         assert "2.00 ×" in text
+        assert "**not met**" not in text
         assert "- Flink: mvn is not on this machine" in text
         assert json.loads((tmp_path / "report.json").read_text())["runs"][0]["engine"] == "respool"
         drawn = ElementTree.fromstring((tmp_path / "report.svg").read_text())
@@ -207,7 +208,10 @@ class TestReport:
             results.growth.append({**row, "cpu_s_per_million": cpu, "memory_growth": memory})
         ways = (("reprocess", 1, 2.0), ("reprocess", 100, 2.2), ("walk-through", 1, 1.0), ("walk-through", 100, 55.0))
         results.reprocess = [{"way": way, "days": days, "median_s": seconds} for way, days, seconds in ways]
-        results.rewind = [{"command": "show", "batches": 100_000, "median_s": 1.2}]
+        results.rewind = [
+            {"command": "show", "batches": batches, "median_s": seconds}
+            for batches, seconds in ((1_000, 0.3), (100_000, 1.2))
+        ]
         first = "first batch of counts"
         times = {"respool": 5.0, "pyspark": 8.0}
         results.start = [{"what": first, "engine": name, "median_s": seconds} for name, seconds in times.items()]
@@ -217,6 +221,7 @@ class TestReport:
             ("reprocess", "1.10 ×", True),
             ("reprocess", "25.0 ×", True),
             ("rewind", "1.20 s", False),
+            ("rewind", "4.0 × the time", True),
             ("start", "0.62 × its time", True),
         ]
 
