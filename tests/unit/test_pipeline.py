@@ -1,8 +1,11 @@
 """Pipelines are found by name, and their parameters are read or refused."""
 
+from pathlib import Path
+
 import pytest
 
-from respool.errors import PipelineError, RespoolError
+from respool.checkpoint.claim import claim
+from respool.errors import CheckpointError, PipelineError, RespoolError
 from respool.pipeline import BUILT_IN, find, parameters
 
 
@@ -40,3 +43,17 @@ def test_a_parameter_that_cannot_be_is_told(values: dict[str, object], told: str
 def test_an_unknown_rule_for_sessions_is_told() -> None:
     with pytest.raises(PipelineError, match="expected gap or timer"):
         find("sessions", {"rule": "gaps"})
+
+
+def test_a_checkpoint_keeps_what_its_state_is_laid_out_by(tmp_path: Path) -> None:
+    checkpoint = str(tmp_path / "checkpoint")
+    held = claim(checkpoint, find("sessions", {"buckets": "4"}), tmp_path)
+    assert held is not None
+    held.close()
+    with pytest.raises(
+        CheckpointError, match=r"made with buckets=4, which it keeps; found buckets=16.*--set buckets=4"
+    ):
+        claim(checkpoint, find("sessions"), tmp_path)
+    again = claim(checkpoint, find("sessions", {"buckets": "4", "gap": "5 minutes"}), tmp_path)
+    assert again is not None
+    again.close()
