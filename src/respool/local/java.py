@@ -34,14 +34,15 @@ class Java:
 
 def find_java() -> Java:
     """Return the Java of JAVA_HOME, or else the first on the PATH; raise MachineError when it is none or too old."""
-    path = _program()
+    path = program()
     version = _version(path)
     if _major(version) < OLDEST:
         raise MachineError(f"{path} is Java {version}; respool needs Java {OLDEST} or newer. {_NEXT}")
     return Java(path, version, path.resolve().parent.parent)
 
 
-def _program() -> Path:
+def program() -> Path:
+    """Return the java program that will be used, whatever its version."""
     home = os.environ.get("JAVA_HOME")
     if home:
         path = Path(home) / "bin" / "java"

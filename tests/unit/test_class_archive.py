@@ -1,0 +1,78 @@
+"""When the archive of classes is used and made, and when not."""
+
+from pathlib import Path
+
+import pytest
+
+from respool.local import class_archive, session
+from respool.settings import Settings
+
+
+@pytest.fixture
+def archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Return where the archive would be, in a cache of its own, with a space in its path."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "the cache"))
+    monkeypatch.setattr("respool.local.jars.spark_jars", lambda settings: [Path("/jars/one.jar")])
+    for name in ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYSPARK_PYTHON", "python")
+    file = class_archive.file()
+    file.parent.mkdir(parents=True)
+    return file
+
+
+def _options(tmp_path: Path, master: str = "local[2]", **spark: str) -> str:
+    settings = Settings(home=tmp_path, master=master, spark=spark)
+    return session._conf(settings, submitted=False)["spark.driver.extraJavaOptions"]
+
+
+def test_it_is_used_once_it_is_there(archive: Path, tmp_path: Path) -> None:
+    assert "SharedArchiveFile" not in _options(tmp_path)
+    archive.touch()
+    assert f'"-XX:SharedArchiveFile={archive}"' in _options(tmp_path)
+    assert "SharedArchiveFile" not in _options(tmp_path, "spark://host:7077")
+
+
+@pytest.mark.parametrize("own", ["-Xshare:off", "-Xshare:auto", "-XX:SharedArchiveFile=/mine.jsa"])
+def test_an_option_of_the_user_turns_it_off(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str
+) -> None:
+    archive.touch()
+    assert str(archive) not in _options(tmp_path, **{"spark.driver.extraJavaOptions": own})
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", own)
+    assert str(archive) not in _options(tmp_path)
+
+
+def test_another_jar_or_java_has_another(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "java"
+    other.touch()
+    monkeypatch.setattr(class_archive, "program", lambda: other)
+    assert class_archive.file() != archive
+
+
+def test_it_is_made_once_and_a_failure_is_not_repeated(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[object] = []
+    monkeypatch.setattr("subprocess.Popen", lambda *given, **_: started.append(given))
+
+    def fail(part: Path) -> None:
+        part.touch()
+        raise OSError("no JVM")
+
+    def succeed(part: Path) -> None:
+        part.write_text("classes")
+
+    class_archive.make_later()
+    assert len(started) == 1
+    monkeypatch.setattr(class_archive, "_write", fail)
+    with pytest.raises(OSError, match="no JVM"):
+        class_archive.make()
+    class_archive.make_later()
+    assert len(started) == 1
+    monkeypatch.setattr(class_archive, "_write", succeed)
+    class_archive.make()
+    assert archive.read_text() == "classes"
+    class_archive.make_later()
+    assert len(started) == 1
+    assert not list(archive.parent.glob(".classes*"))
