@@ -16,9 +16,10 @@ SCHEMA = (
     f"headers {_HEADERS}"
 )
 
-# For many records at once, where Kafka's defaults are for few: a poll gives all that one answer of the broker has.
+# For many records at once, where Kafka's defaults are for few. Spark asks for the topic's offsets at every poll, and
+# drops what the client has fetched beyond it: a poll gives all that one answer of the broker has.
 _FETCHING = {
-    "kafka.max.poll.records": "20000",
+    "kafka.max.poll.records": "50000",
     "kafka.max.partition.fetch.bytes": str(4 << 20),
     "kafka.receive.buffer.bytes": str(1 << 20),
 }

@@ -8,6 +8,10 @@ from respool.decode import JsonDecoder
 from respool.errors import PipelineError
 from respool.pipeline import Pipeline
 
+# A batch has records of a few hours: with a file open for each of them, its records need not be sorted by hour first.
+# One of more hours is.
+_SPARK = {"spark.sql.maxConcurrentOutputFileWriters": "8"}
+
 
 def archiving(
     name: str, topic: str, decoder: JsonDecoder, *, table: str | None = None, timezone: str = "UTC"
@@ -29,6 +33,7 @@ def archiving(
         transform=partial(to_archive, decoder=decoder),
         sink=ArchiveSink(table, decoder),
         timezone=timezone,
+        spark=_SPARK,
         archive=table,
     )
 

@@ -22,6 +22,12 @@ _SCHEMA = (
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>, event_time TIMESTAMP, event_date DATE, event_hour INT, "
     "rejected STRING"
 )
+# Of a new table. Delta sums its log up after every tenth commit by default, which takes longer than a batch; a batch's
+# commit is small, and quickly read. Statistics are for the columns by which somebody looks for records.
+_DELTA = {
+    "delta.checkpointInterval": "100",
+    "delta.dataSkippingStatsColumns": "topic,partition,offset,timestamp,event_time",
+}
 _SEVERAL = "several"  # the schema of an archive whose records were decoded in more than one way
 
 
@@ -120,7 +126,7 @@ def create(spark: "SparkSession", table: str, reading: Reading) -> None:
     partitions = ", ".join(PARTITION_COLUMNS)
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS {identifier(table)} ({_SCHEMA}) USING DELTA PARTITIONED BY ({partitions}) "
-        f"TBLPROPERTIES ({_properties(reading.to_properties())})"
+        f"TBLPROPERTIES ({_properties({**_DELTA, **reading.to_properties()})})"
     )
     found = spark.read.format("delta").load(table).columns
     lacking = [name for name in COLUMNS if name not in found]
