@@ -7,6 +7,7 @@ own; a figure counts only if the result was right. What cannot be run is told wi
 import argparse
 import os
 import platform
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -156,9 +157,11 @@ def main(words: Sequence[str] | None = None) -> None:
     asked = options(words)
     results = Results(_machine(), {name: _plain(value) for name, value in vars(asked).items()})
     out = asked.out or asked.folder / "report"
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what runs is ended, too
     try:
         measure(asked, results)
     finally:
+        signal.signal(signal.SIGTERM, before)
         print(report.write(results, out))
     if asked.publish:
         report.publish(out, Path(__file__).parents[1] / "docs")
