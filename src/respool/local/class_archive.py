@@ -3,9 +3,10 @@
 A JVM that has it maps thousands of classes, in place of reading and checking each of them. It is made once for a Java
 and a pyspark, by a process of its own when respool has stopped Spark for the first time, and kept beside the jars:
 
-    $XDG_CACHE_HOME/respool/jars/classes-<hash>.jsa
+    $XDG_CACHE_HOME/respool/jars/classes-<hash of what it is made of>-<its size>.jsa
 
-A JVM that does not find it, or finds that it does not fit, goes on without. Whoever gives the JVM an option of their
+A JVM that does not find it, or finds that it does not fit, goes on without; only one that was cut short would crash it,
+and is left alone. Whoever gives the JVM an option of their
 own about shared classes, such as -Xshare:off in spark.driver.extraJavaOptions, has neither.
 """
 
@@ -32,13 +33,24 @@ _NICE = 10  # whatever else the machine does comes first
 _SILENT = ("-Xlog:cds*=off", "-Xlog:class+path*=off")
 
 
-def file() -> Path:
-    """Return where the archive is, or will be. Its name changes with all that it is made of."""
+def find() -> Path | None:
+    """Return the archive that is there, whole."""
+    found = jars.cache().glob(f"{_name()}-*.jsa")
+    return next((file for file in found if file.name == _whole(file)), None)
+
+
+def _name() -> str:
+    """Return how the archive's name begins: it changes with all that the archive is made of."""
     spec = find_spec("pyspark")
     places = (spec and spec.submodule_search_locations) or [""]
     parts = (program().resolve(), Path(places[0]) / "jars", quick_files.JAR)
     told = "".join(f"{part} {part.stat().st_mtime_ns}\n" for part in parts)
-    return jars.cache() / f"classes-{hashlib.sha256(told.encode()).hexdigest()[:12]}.jsa"
+    return f"classes-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+
+
+def _whole(file: Path) -> str:
+    """Return the name that a file of this size has as an archive."""
+    return f"{_name()}-{file.stat().st_size}.jsa"
 
 
 def is_wanted(java_options: str) -> bool:
@@ -49,8 +61,8 @@ def is_wanted(java_options: str) -> bool:
 def options() -> list[str]:
     """Return the JVM's options to use the archive; none as long as it is not there."""
     with contextlib.suppress(OSError):
-        found = file()
-        if found.is_file():
+        found = find()
+        if found is not None:
             return [f'"-XX:SharedArchiveFile={found}"', *_SILENT]
     return []
 
@@ -58,45 +70,44 @@ def options() -> list[str]:
 def make_later() -> None:
     """Start a process that makes the archive when it is missing, and do not wait for it."""
     with contextlib.suppress(OSError):
-        wanted = file()
-        if wanted.exists() or _failed(wanted).exists():
+        if find() is not None or _failed().exists():
             return
         subprocess.Popen(
             [sys.executable, "-m", __name__],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            cwd=wanted.parent,
+            cwd=jars.cache(),
             start_new_session=True,
         )
 
 
 def make() -> None:
     """Make the archive, unless it is there or another process makes it; what fails once is not tried again."""
-    wanted = file()
-    wanted.parent.mkdir(parents=True, exist_ok=True)
-    with open(wanted.parent / "classes.lock", "w", encoding="ascii") as lock:
+    cache = jars.cache()
+    cache.mkdir(parents=True, exist_ok=True)
+    with open(cache / "classes.lock", "w", encoding="ascii") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return
-        for old in wanted.parent.glob(".classes-*"):  # what a killed process left
-            old.unlink(missing_ok=True)
-        if wanted.exists():
+        if find() is not None:
             return
-        part = wanted.with_name(f".{wanted.name}")
+        for old in (*cache.glob(".classes-*"), *cache.glob(f"{_name()}-*")):  # what was not finished, or was cut short
+            old.unlink(missing_ok=True)
+        part = cache / f".{_name()}"
         try:
             _write(part)
-            part.replace(wanted)
+            part.replace(cache / _whole(part))
         except Exception:
-            _failed(wanted).touch()
+            _failed().touch()
             raise
         finally:
             part.unlink(missing_ok=True)
 
 
-def _failed(wanted: Path) -> Path:
-    return wanted.with_suffix(".failed")
+def _failed() -> Path:
+    return jars.cache() / f"{_name()}.failed"
 
 
 def _write(part: Path) -> None:
