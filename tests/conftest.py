@@ -18,7 +18,6 @@ from respool.local import broker
 from respool.local.session import spark_session
 from respool.settings import Settings
 from support import jvm
-from support.local_disk import quicken
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,7 +80,6 @@ def spark(settings: Settings) -> "Iterator[SparkSession]":
     """A real Spark session."""
     with spark_session(settings) as session:
         session.sparkContext.setLogLevel("WARN")
-        quicken(session)
         yield session
 
 

@@ -32,6 +32,14 @@ _LOCAL = {
 }
 # The JVM takes the collector for short pauses by default; this one leaves more time for the work.
 _COLLECTOR = "-XX:+UseParallelGC"
+# Ten times the JVM's own. Spark's planner is large and runs a few times for each batch: to compile it with all care costs
+# more than it saves. What runs for each record gets there within a second all the same.
+_COMPILER = (
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
 _ALWAYS = {
     "spark.app.name": "respool",
     "spark.sql.session.timeZone": "UTC",
@@ -124,6 +132,8 @@ def _java_options(conf: Mapping[str, str], settings: Settings, local: bool) -> s
     own = [f"-Dlog4j2.configurationFile={_logging(settings).as_uri()}"]
     if local and not re.search(r"-XX:\+Use\w+GC\b", _given_options(conf)):  # a JVM with two collectors does not start
         own.append(_COLLECTOR)
+    if local and "-XX:Tier" not in _given_options(conf):
+        own += _COMPILER
     if _archives_classes(conf):
         own += class_archive.options()
     return " ".join((*own, conf.get("spark.driver.extraJavaOptions", ""))).strip()
