@@ -32,8 +32,8 @@ _LOCAL = {
 }
 # The JVM takes the collector for short pauses by default; this one leaves more time for the work.
 _COLLECTOR = "-XX:+UseParallelGC"
-# Ten times the JVM's own. Spark's planner is large and runs a few times for each batch: to compile it with all care costs
-# more than it saves. What runs for each record gets there within a second all the same.
+# Ten times the JVM's own. Spark's planner is large and runs a few times for each batch: to compile it with all care
+# costs more than it saves. What runs for each record gets there within a second all the same.
 _COMPILER = (
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=6000",
