@@ -59,8 +59,8 @@ def test_a_collector_of_the_user_is_the_only_one(tmp_path: Path, monkeypatch: py
     assert "UseParallelGC" not in conf["spark.driver.extraJavaOptions"]
 
 
+@pytest.mark.usefixtures("_jars")
 def test_a_user_who_sets_the_compiler_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)
     assert "-XX:Tier4" in _conf(tmp_path)["spark.driver.extraJavaOptions"]
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     assert "-XX:Tier4" not in _conf(tmp_path)["spark.driver.extraJavaOptions"]

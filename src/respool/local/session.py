@@ -117,7 +117,7 @@ def _conf(settings: Settings, submitted: bool) -> dict[str, str]:
     extra = conf.get("spark.jars")
     conf["spark.jars"] = f"{files},{extra}" if extra else files
     conf.setdefault("spark.sql.warehouse.dir", (settings.home / "warehouse").absolute().as_uri())
-    if local and os.environ["PYSPARK_PYTHON"] == sys.executable:
+    if local and os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable:
         conf.setdefault("spark.python.daemon.module", "respool.local.python_daemon")
     if local:
         # The JVM's own class path, as Hadoop looks for the classes before Spark has loaded its jars.
