@@ -71,6 +71,14 @@ def forget(kafka: Kafka, folder: Path, data: Data) -> None:
     (folder / f"{data.topic}.pickle").unlink(missing_ok=True)
 
 
+def tidy(kafka: Kafka, folder: Path) -> None:
+    """Delete what runs that failed or were stopped have left behind."""
+    clear(folder / "runs")
+    for topic in topics.list_topics(kafka):
+        if not topic.name.startswith("visits-"):
+            topics.delete(kafka, topic.name)
+
+
 def clear(folder: Path) -> None:
     """Delete a run's folder."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -101,6 +101,7 @@ def measure(asked: argparse.Namespace, results: Results) -> None:
     if set(asked.only) & {*COMPARED, "growth", "start"}:
         with broker.running(Settings(home=place.folder / "broker")) as started:
             bench = Bench(place, Kafka(started.address), started.pid, asked.limit, say)
+            data.tidy(bench.kafka, place.folder)
             _with_broker(bench, asked, engines, results)
     if "start" in asked.only:
         results.start += start.commands(max(asked.runs, 5))
