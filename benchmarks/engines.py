@@ -146,6 +146,7 @@ _OVER = "tells a window once, when the watermark, 10 minutes behind, has passed 
 _EARLY_AND_FINAL = "an early result at every batch that changes a session, a final one when the watermark has passed it"
 _ARCHIVED = "every record with all its columns, partitioned by date and hour of event time"
 
+_CHECKPOINTS = "how far it is, is known by its checkpoints, one a second"
 _IN_MEMORY = "in memory: a crash loses everything"
 _CHANGES = "tells a window whenever it changes; late events are waited for without end"
 _NEXT = "an early result for each event; a session is told as finished only at the next event of its visit"
@@ -193,8 +194,8 @@ ENGINES = (
         title="Flink SQL (PyFlink)",
         recovers=True,
         promises={
-            "counts": Promise(f"{_OVER}; at the end of its input, all", delay=10),
-            "sessions": Promise("finished sessions only; at the end of its input, all", delay=15),
+            "counts": Promise(f"{_OVER}; at the end of its input, all; {_CHECKPOINTS}", delay=10),
+            "sessions": Promise(f"finished sessions only; at the end of its input, all; {_CHECKPOINTS}", delay=15),
         },
         words=_python("flink"),
         prepare=_flink_ready,

@@ -49,7 +49,7 @@ def watch(asked: argparse.Namespace, ended: threading.Event) -> None:
     consumer = Consumer({"bootstrap.servers": asked.servers, "group.id": asked.output, "enable.auto.commit": False})
     parts = [TopicPartition(asked.topic, number) for number in (0, 1)]
     told = 0
-    while not ended.wait(0.25):
+    while not ended.wait(0.1):
         done = sum(max(0, one.offset) for one in consumer.committed(parts, timeout=10))
         if told < done < asked.events:
             told = done
