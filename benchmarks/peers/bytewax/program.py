@@ -1,4 +1,4 @@
-"""Bytewax: a dataflow of one worker, its state and positions kept in a recovery store at every epoch of 5 seconds."""
+"""Bytewax: a dataflow of one worker, its state and positions kept in a recovery store at every epoch of 10 seconds."""
 
 import argparse
 import json
@@ -97,7 +97,7 @@ def main() -> None:
     op.output("out", results, sink)
     with tempfile.TemporaryDirectory(dir=".") as store:
         init_db_dir(Path(store), 1)
-        cli_main(flow, epoch_interval=timedelta(seconds=5), recovery_config=RecoveryConfig(Path(store)))
+        cli_main(flow, recovery_config=RecoveryConfig(Path(store)))
     print(json.dumps({"events": reader.seen}), flush=True)
 
 

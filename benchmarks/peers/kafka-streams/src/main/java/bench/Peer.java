@@ -109,7 +109,6 @@ public final class Peer {
         found.put(StreamsConfig.STATE_DIR_CONFIG, words[6]);
         found.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, 2);
         found.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 64 * 1024 * 1024);
-        found.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 5_000);
         found.put(StreamsConfig.consumerPrefix(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG), "earliest");
         found.put(StreamsConfig.consumerPrefix(ConsumerConfig.MAX_POLL_RECORDS_CONFIG), 10_000);
         found.put(StreamsConfig.consumerPrefix(ConsumerConfig.MAX_PARTITION_FETCH_BYTES_CONFIG), 10 * 1024 * 1024);
