@@ -12,19 +12,24 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from respool.archive.known import learn
+from respool.archive.reader import ArchiveReader
 from respool.errors import PipelineError, ReprocessError
 from respool.pipeline import Pipeline
+from respool.reprocess.archived import check_beginning, wait_until_archived
 from respool.reprocess.compute import Computation, check_windows
 from respool.reprocess.live import Live
-from respool.reprocess.plan import Request, results_of
+from respool.reprocess.plan import Request, make_plan, results_of
+from respool.reprocess.run import Job, Preview, preview
 from respool.results import Windows
+from respool.settings import Settings
 from respool.span import Span, parse_span
 from respool.testing import run_batches
 from respool.visits.browsers import browser_stats_stateful
 from respool.visits.counts import count_windows, visit_counts
 from respool.visits.session_rules import sessions_of
 from respool.visits.sessions import sessions
-from support.archives import computation_of, plan_of, write_archive, write_hours
+from support.archives import NOW, computation_of, plan_of, write_archive, write_hours, write_part
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -298,3 +303,86 @@ def test_the_archive_keeps_how_it_reads_times(spark: "SparkSession", tmp_path: P
     log = [json.loads(line) for line in (Path(table) / "_delta_log" / f"{0:020}.json").read_text().splitlines()]
     (meta,) = [one["metaData"] for one in log if "metaData" in one]
     assert meta["configuration"]["respool.timezone"] == "Europe/Paris"
+
+
+def previewed(spark: "SparkSession", request: Request, table: str, most: int, live: Live | None = None) -> Preview:
+    reader = ArchiveReader(table)
+    plan = make_plan(request, reader, live, NOW)
+    return preview(Job(spark, None, Settings(), plan, reader), most, lambda done, results: None)
+
+
+def test_a_preview_counts_all_results_and_shows_the_first(spark: "SparkSession", tmp_path: Path) -> None:
+    pipeline = visit_counts(topic="previewed")
+    events = [event(at(f"07:{minute:02}:00")) for minute in range(60)]
+    table = write_archive(spark, tmp_path, pipeline, [events, [event(at("09:00:00"))]])
+    for slice_ in (timedelta(days=1), timedelta(minutes=20)):
+        request = Request(pipeline, span(at("07:00:00"), at("08:00:00")), slice=slice_)
+        for most, shown in ((20, 6), (4, 4), (0, 0)):
+            found = previewed(spark, request, table, most)
+            assert found.results == 6
+            starts = [json.loads(value)["window"]["start"][11:16] for value in found.values]
+            assert starts == [f"07:{minute}0" for minute in range(shown)]
+    empty = Request(pipeline, span(at("08:20:00"), at("08:30:00")))
+    assert previewed(spark, empty, table, 20) == Preview(0, ())
+    # What is open still is neither counted nor shown, in whatever order it comes.
+    half = Live("here", 5, SEVEN + timedelta(minutes=30), {0: 61})
+    closed = replace(Request(pipeline, span(at("07:00:00"), at("07:30:00"))), slice=timedelta(minutes=20))
+    assert previewed(spark, closed, table, 20, half).results == 3
+
+
+def test_a_preview_of_sessions_leaves_out_those_of_other_slices(spark: "SparkSession", tmp_path: Path) -> None:
+    pipeline = sessions(topic="previewed-sessions")
+    events = [event(at(f"07:{minute:02}:00"), visit=f"v{minute}") for minute in range(0, 60, 5)]
+    table = write_archive(spark, tmp_path, pipeline, [events])
+    request = Request(pipeline, span(at("07:10:00"), at("07:30:00")), slice=timedelta(minutes=10))
+    expected = told(computation_of(spark, request, table))
+    found = previewed(spark, request, table, 20)
+    assert found.results == len(found.values) == len(expected) > 3
+    assert sorted(json.loads(value)["visit_id"] for value in found.values) == sorted(
+        row["visit_id"] for row in expected
+    )
+
+
+def test_a_preview_refuses_windows_that_are_not_as_declared(spark: "SparkSession", tmp_path: Path) -> None:
+    def without_window(events: Any) -> Any:
+        from pyspark.sql import functions as F
+
+        null = F.lit(None).cast("struct<start: timestamp, end: timestamp>")
+        return events.groupBy("visit_id").count().withColumn("window", null)
+
+    pipeline = visit_counts(topic="refused")
+    table = write_archive(spark, tmp_path, pipeline, [[event(at("07:00:00"))]])
+    asked = span(at("07:00:00"), at("07:10:00"))
+    other = replace(pipeline, transform=partial(count_windows, window="1 hour"))
+    for most in (20, 0):
+        with pytest.raises(PipelineError, match="1:00:00 long or begins elsewhere"):
+            previewed(spark, Request(other, asked), table, most)
+    # No window belongs to a slice if it has no start; the plan is then known to give nothing.
+    assert previewed(spark, Request(replace(pipeline, transform=without_window), asked), table, 20) == Preview(0, ())
+
+
+@pytest.mark.parametrize("topic", ["late", "late-with-a-name-that-statistics-do-not-keep"])
+def test_an_archive_that_begins_late_is_refused(spark: "SparkSession", tmp_path: Path, topic: str) -> None:
+    write_part(tmp_path, topic, [(0, 0, SEVEN), (0, 1, SEVEN + timedelta(minutes=5))])
+    write_part(tmp_path, topic, [(1, 3, SEVEN), (1, 4, SEVEN + timedelta(minutes=5))])
+    reader = ArchiveReader(str(tmp_path))
+    assert bool(reader.beginnings(topic)[0]) == (topic == "late")
+    request = Request(visit_counts(topic=topic), span(at("07:00:00"), at("07:10:00")))
+    closed = SEVEN + timedelta(hours=1)
+    for live in (Live("here", 5, closed, {0: 2, 1: 5}), None):
+        with pytest.raises(ReprocessError, match=f"begins with offset 3 of partition 1 of {topic}, at 2025-09-04"):
+            check_beginning(spark, reader, make_plan(request, reader, live, NOW))
+    check_beginning(spark, reader, make_plan(request, reader, Live("here", 5, closed, {0: 2}), NOW))
+    write_part(tmp_path, topic, [(1, 0, SEVEN + timedelta(minutes=6))])
+    reader = ArchiveReader(str(tmp_path))
+    for live in (Live("here", 5, closed, {0: 2, 1: 5}), None):
+        check_beginning(spark, reader, make_plan(request, reader, live, NOW))
+
+
+def test_the_newest_commits_tell_what_the_history_tells(spark: "SparkSession", tmp_path: Path) -> None:
+    pipeline = visit_counts(topic="learnt")
+    table = write_archive(spark, tmp_path, pipeline, [[event(at("07:00:00"))], [event(at("07:01:00"))]])
+    reader = ArchiveReader(table)
+    assert learn(spark, table, reader.version) == learn(spark, table)
+    assert all(one.begins is not None for one in reader._files)
+    wait_until_archived(spark, None, table, "learnt", Live("here", 5, SEVEN, {0: 2}), lambda text: None)

@@ -18,6 +18,7 @@ from respool.sinks import Write
 from respool.testing import Value, records_table
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 NOW = datetime(2027, 1, 1, tzinfo=timezone.utc)
@@ -38,21 +39,44 @@ def write_archive(spark: "SparkSession", home: Path, pipeline: Pipeline, batches
 
 def write_hours(folder: Path, topic: str, events: Iterable[tuple[datetime, Value]]) -> str:
     """Write an archive of many hours, quickly, without Spark; return the table."""
-    import pyarrow as pa
     from deltalake import write_deltalake
 
     times, values = zip(*events, strict=True)
     records = records_table(topic, 0, values)
-    hours = {
+    for name, column in _hours(times).items():
+        records = records.append_column(name, column)
+    write_deltalake(str(folder), records, partition_by=["event_date", "event_hour"])
+    return str(folder)
+
+
+def write_part(folder: Path, topic: str, records: Sequence[tuple[int, int, datetime]]) -> None:
+    """Append records, each known by its partition, offset and event time, to an archive without Spark: a commit."""
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    partitions, offsets, times = zip(*records, strict=True)
+    values = [{"visit_id": "a", "event_time": time.isoformat(), "page": "p"} for time in times]
+    table = records_table(topic, 0, values)
+    columns = {
+        "partition": pa.array(partitions, pa.int32()),
+        "offset": pa.array(offsets, pa.int64()),
+        **_hours(times),
+    }
+    for name, column in columns.items():
+        at = table.column_names.index(name) if name in table.column_names else None
+        table = table.append_column(name, column) if at is None else table.set_column(at, name, column)
+    write_deltalake(str(folder), table, mode="append", partition_by=["event_date", "event_hour"])
+
+
+def _hours(times: Sequence[datetime]) -> "dict[str, pa.Array]":
+    import pyarrow as pa
+
+    return {
         "event_time": pa.array(times, pa.timestamp("us", tz="UTC")),
         "event_date": pa.array([one.date() for one in times], pa.date32()),
         "event_hour": pa.array([one.hour for one in times], pa.int32()),
         "rejected": pa.array([None] * len(times), pa.string()),
     }
-    for name, column in hours.items():
-        records = records.append_column(name, column)
-    write_deltalake(str(folder), records, partition_by=["event_date", "event_hour"])
-    return str(folder)
 
 
 def plan_of(request: Request, table: str, live: Live | None = None, version: int | None = None) -> Plan:

@@ -8,6 +8,7 @@ neither tells, the table is asked.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from respool.archive.table import identifier, read
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _METADATA = "respool-archived"
 _HISTORY = 100  # commits looked at for what is known, before the table itself is asked
+_NEWEST = 8  # commits that are read by themselves before Spark is asked for the history: a compaction makes some
 PREFIX = 32  # characters of a text that Delta's statistics keep
 
 
@@ -69,8 +71,41 @@ class Archived:
             return None
 
 
-def learn(spark: "SparkSession", table: str) -> Archived:
-    """Return what the newest commits tell of the table, or else ask the table."""
+def learn(spark: "SparkSession", table: str, newest: int | None = None) -> Archived:
+    """Return what the newest commits tell of the table, or else ask the table.
+
+    Args:
+        spark: A session.
+        table: The table's path or URL.
+        newest: The table's newest version, for who knows it: the history of a table takes Spark long to tell.
+    """
+    found = None if newest is None else _learn_from(spark, table, newest)
+    return found or _learn_from_history(spark, table)
+
+
+def _learn_from(spark: "SparkSession", table: str, newest: int) -> Archived | None:
+    """Return what the newest commits tell; None when the whole history must be looked at."""
+    for version in range(newest, max(newest - _NEWEST, -1), -1):
+        commit = _read_commit(spark, table, version)
+        if commit is None:
+            return None
+        found = Archived.from_json(_user_metadata(commit))
+        if found is not None:
+            # What was known before it is all that came before it, unless another wrote at the same time.
+            return found if found.version + 1 == version else None
+    return None
+
+
+def _user_metadata(commit: str) -> str | None:
+    for line in commit.split("\n"):
+        info = json.loads(line or "{}").get("commitInfo")
+        if info is not None:
+            text: str | None = info.get("userMetadata")
+            return text
+    return None
+
+
+def _learn_from_history(spark: "SparkSession", table: str) -> Archived:
     history = spark.sql(f"DESCRIBE HISTORY {identifier(table)} LIMIT {_HISTORY}").collect()
     oldest = history[-1].version
     for commit in history:
@@ -121,8 +156,14 @@ def _read_commit(spark: "SparkSession", table: str, version: int) -> str | None:
     """Return a commit of the table's log, or None when there is none of that version yet."""
     from py4j.protocol import Py4JJavaError
 
+    name = f"{table}/_delta_log/{version:020}.json"
+    if table.startswith("/") and Path(name).parent.is_dir():  # quicker than through the JVM
+        try:
+            return Path(name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
     jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(f"{table}/_delta_log/{version:020}.json")
+    path = jvm.org.apache.hadoop.fs.Path(name)
     try:
         stream = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).open(path)
     except Py4JJavaError as error:

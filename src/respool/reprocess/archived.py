@@ -8,6 +8,7 @@ from respool import topics
 from respool.archive.known import PREFIX, Archived, catch_up, learn
 from respool.archive.reader import ArchiveReader
 from respool.archive.table import read
+from respool.checkpoint.delta_log import open_table
 from respool.errors import ReprocessError
 from respool.kafka import Kafka
 from respool.reprocess.live import Live
@@ -28,7 +29,7 @@ def wait_until_archived(
 
     Both queries read the same topic, each at its own pace: the archiving one may be a batch behind.
     """
-    known = catch_up(spark, table, learn(spark, table))
+    known = catch_up(spark, table, learn(spark, table, open_table(table).version()))
     told = False
     deadline = time.monotonic() + _PATIENCE
     while lacking := _lacking(known, topic, live.ends):
@@ -50,10 +51,12 @@ def check_beginning(spark: "SparkSession", reader: ArchiveReader, plan: Plan) ->
     """Raise ReprocessError when the archive lacks the first records of a partition, and the span may need them."""
     from pyspark.sql import functions as F
 
+    if _surely_begins(reader, plan):
+        return
     topic = plan.pipeline.topic
     rows = read(spark, reader.table, reader.version).where(F.col("topic") == topic)
     complete = {row.partition for row in rows.where("offset = 0").select("partition").distinct().collect()}
-    known = {partition for partition, end in plan.live.ends.items() if end} if plan.live else set()
+    known = _read_live(plan)
     if known and known <= complete:
         return
     firsts = rows.where(~F.col("partition").isin(*complete)) if complete else rows
@@ -68,6 +71,22 @@ def check_beginning(spark: "SparkSession", reader: ArchiveReader, plan: Plan) ->
                 "what came before is not in it, and results of that time would lack it. Give a later span; or see "
                 "whether Kafka still has the records: respool archive verify; or add --allow-partial."
             )
+
+
+def _surely_begins(reader: ArchiveReader, plan: Plan) -> bool:
+    """Return whether the table's log alone tells that nothing of the beginning is lacking that the span may need."""
+    told, all_told = reader.beginnings(plan.pipeline.topic)
+    complete = {one.partition for one in told if one.offset == 0}
+    known = _read_live(plan)
+    if known and known <= complete:
+        return True
+    before = {one.partition for one in told if one.time is not None and one.time <= plan.computed.start}
+    return all_told and all(one.partition in complete | before for one in told)
+
+
+def _read_live(plan: Plan) -> set[int]:
+    """Return the partitions of which the live query has read records."""
+    return {partition for partition, end in plan.live.ends.items() if end} if plan.live else set()
 
 
 def _lacking(known: Archived, topic: str, ends: Mapping[int, int]) -> dict[int, tuple[int, int]]:

@@ -16,7 +16,7 @@ from respool.results import Sessions, Windows
 from respool.span import Span, micros
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 _PLACE = ("topic", "partition", "offset", "timestamp")
 
@@ -57,9 +57,9 @@ class Computation:
             case _:
                 assert_never(results)
 
-    def is_mine(self, number: int) -> "Column":
-        """Return the condition under which a result belongs to a slice."""
-        start, end = times(results_of(self.plan.pipeline))
+    def is_mine(self, number: int, prefix: str = "") -> "Column":
+        """Return the condition under which a result belongs to a slice; `prefix` as in `times`."""
+        start, end = times(results_of(self.plan.pipeline), prefix)
         here = self.plan.slices[number]
         mine = start < timestamp(here.end)
         if number or isinstance(results_of(self.plan.pipeline), Windows):
@@ -67,10 +67,17 @@ class Computation:
         return mine & (end >= timestamp(here.start))
 
     def told(self, rows: "DataFrame", number: int) -> "DataFrame":
-        """Return those results of a slice that are to be told: its own, and closed unless open ones are wanted."""
+        """Return those results of a slice that are to be told."""
+        return rows.where(self.is_told(number))
+
+    def is_told(self, number: int, prefix: str = "") -> "Column":
+        """Return the condition under which a result is to be told; `prefix` as in `times`.
+
+        It must be the slice's own, and closed unless open ones are wanted.
+        """
         results = results_of(self.plan.pipeline)
         closed = self.plan.closed_until(judge_open=self.plan.request.allow_open)
-        return rows.where(self.is_mine(number) & ~is_open(results, closed, times(results)[1]))
+        return self.is_mine(number, prefix) & ~is_open(results, closed, times(results, prefix)[1])
 
     def events(self, span: Span) -> "DataFrame":
         """Return the events of a span."""
@@ -104,13 +111,23 @@ class Computation:
 
 def check_windows(rows: "DataFrame", windows: Windows, pipeline: str) -> None:
     """Raise PipelineError when results are of other windows than the pipeline says: they might be cut."""
+    found = rows.select(other_window(windows).alias("other")).where("other IS NOT NULL").first()
+    refuse_window(found and found.other, windows, pipeline)
+
+
+def other_window(windows: Windows, prefix: str = "") -> "Column":
+    """Return the start and end of a result's window, in microseconds, if it is none of these; else null."""
     from pyspark.sql import functions as F
 
     tick = timedelta(microseconds=1)
     width, slide = windows.width_time // tick, windows.slide_time // tick
-    start, end = (F.unix_micros(one) for one in times(windows))
+    start, end = (F.unix_micros(one) for one in times(windows, prefix))
     regular = (end - start == width) & (F.pmod(start - windows.offset_time // tick, F.lit(slide)) == 0)
-    other = rows.where(~F.coalesce(regular, F.lit(False))).select(start.alias("start"), end.alias("end")).first()
+    return F.when(~F.coalesce(regular, F.lit(False)), F.struct(start.alias("start"), end.alias("end")))
+
+
+def refuse_window(other: "Row | None", windows: Windows, pipeline: str) -> None:
+    """Raise PipelineError when there is a result of another window."""
     if other is not None:
         found = "null" if other.start is None else f"{timedelta(microseconds=other.end - other.start)} long"
         raise PipelineError(

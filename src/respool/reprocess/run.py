@@ -10,7 +10,7 @@ from respool.errors import BrokerError
 from respool.kafka import Kafka
 from respool.local.session import session_of
 from respool.reprocess.compare import Comparison, changes, keyed, uncompared
-from respool.reprocess.compute import Computation, check_windows
+from respool.reprocess.compute import Computation, check_windows, other_window, refuse_window
 from respool.reprocess.manifest import Manifest, Runs
 from respool.reprocess.plan import Plan, results_of
 from respool.reprocess.target import Target, folder_target, require_free, target_of
@@ -76,15 +76,32 @@ def preview(job: Job, most: int, on_slice: OnSlice) -> Preview:
     count = 0
     values: list[str] = []
     for number in range(len(job.plan.slices)):
-        with kept_slice(computation, number) as rows:
-            found = uncompared(pipeline.sink, computation.told(rows, number))
-            results = found.count()
-            count += results
-            if len(values) < most:
-                shown = found.orderBy("key").limit(most - len(values)).selectExpr("CAST(value AS STRING) AS value")
-                values += [row.value for row in shown.collect()]
-        on_slice(number + 1, results)
+        found = _preview_slice(computation, number, most - len(values))
+        count += found.results
+        values += found.values
+        on_slice(number + 1, found.results)
     return Preview(count, tuple(values))
+
+
+def _preview_slice(computation: Computation, number: int, most: int) -> Preview:
+    """Compute a slice, once: its results are counted and its windows checked while the first results are found."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    pipeline = computation.plan.pipeline
+    results = results_of(pipeline)
+    is_told = F.coalesce(computation.is_told(number, "row."), F.lit(False))
+    other = other_window(results, "row.") if isinstance(results, Windows) else F.lit(None).cast("int")
+    rows = uncompared(pipeline.sink, computation.results(number))
+    rows = rows.select("key", F.col("value").cast("string").alias("value"), is_told.alias("told"), other.alias("other"))
+    seen = Observation()
+    rows = rows.observe(seen, F.count_if("told").alias("results"), F.min("other").alias("other"))
+    # Nothing may filter what is observed: Spark leaves a part of a plan out that cannot give a row, and what it would
+    # have observed is waited for forever. Hence results that are not told come last, and at least one row is wanted.
+    first = rows.orderBy(F.desc("told"), "key").limit(max(most, 1)).select("told", "value").collect()
+    if isinstance(results, Windows):
+        refuse_window(seen.get["other"], results, pipeline.name)
+    return Preview(seen.get["results"], tuple([row.value for row in first if row.told][:most]))
 
 
 def reprocess(job: Job, manifest: Manifest, runs: Runs, on_slice: OnSlice) -> Manifest:
