@@ -93,7 +93,7 @@ def run_of(
     if wrong is not None:
         status, why = "wrong", wrong
     elif not measured.in_time:
-        status, why = "stopped", f"stopped after {measured.events:,} of {events:,} events"
+        status, why = "stopped", f"after {measured.events:,} of {events:,} events"
     elif measured.code != 0 or measured.events < events:
         status, why = "failed", measured.why()
     else:

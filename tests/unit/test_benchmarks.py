@@ -85,7 +85,7 @@ class TestProcessTree:
         assert not found.in_time
         assert found.events == 3
         told = run_of("counts", "one", 10, found, None)
-        assert (told.status, told.why) == ("stopped", "stopped after 3 of 10 events")
+        assert (told.status, told.why) == ("stopped", "after 3 of 10 events")
 
     def test_one_that_fails_says_why(self, tmp_path: Path) -> None:
         found = run([sys.executable, "-c", "raise ValueError('no broker')"], tmp_path / "run", 30, None)
