@@ -1,5 +1,6 @@
 """Start, watch and stop the streaming queries of pipelines."""
 
+import json
 import signal
 import threading
 import time
@@ -9,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from respool import failures, pipeline, progress, records, topics
 from respool.checkpoint.claim import changed_since, claim
@@ -315,25 +316,49 @@ def stopping_on_signals(runner: Runner) -> Iterator[None]:
 
 
 def _listener(name: str, events: "SimpleQueue[Progress | _Ended | _StopWanted]") -> "StreamingQueryListener":
+    from pyspark import SparkContext
     from pyspark.sql.streaming import listener
 
-    class Listener(listener.StreamingQueryListener):
-        """Passes what Spark tells on to the thread that waits."""
+    class Told:
+        """Passes what Spark tells on to the thread that waits.
 
-        def onQueryStarted(self, event: listener.QueryStartedEvent) -> None:
+        It is called by the JVM. pyspark's own asks for each part of an event by a call of its own, two hundred for a
+        batch; the text of all has the same in one.
+        """
+
+        def onQueryStarted(self, event: Any) -> None:
             """Nothing to tell: starting is synchronous."""
 
-        def onQueryProgress(self, event: listener.QueryProgressEvent) -> None:
+        def onQueryProgress(self, event: Any) -> None:
             """Pass a finished batch on."""
-            found = progress.from_spark(name, event.progress)
+            told = listener.StreamingQueryProgress.fromJson(json.loads(event.progress().json()))
+            found = progress.from_spark(name, told)
             if found is not None:
                 events.put(found)
 
-        def onQueryIdle(self, event: listener.QueryIdleEvent) -> None:
+        def onQueryIdle(self, event: Any) -> None:
             """Nothing to tell."""
 
-        def onQueryTerminated(self, event: listener.QueryTerminatedEvent) -> None:
+        def onQueryTerminated(self, event: Any) -> None:
             """Pass the end on."""
             events.put(_Ended(name))
+
+        class Java:
+            """What py4j must know."""
+
+            implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
+
+    class Listener(listener.StreamingQueryListener):
+        """What pyspark takes for a listener."""
+
+        @property
+        def _jlistener(self) -> Any:
+            jvm: Any = SparkContext._jvm
+            return jvm.PythonStreamingQueryListenerWrapper(Told())
+
+        def onQueryStarted(self, event: Any) -> None:
+            """Not called."""
+
+        onQueryProgress = onQueryIdle = onQueryTerminated = onQueryStarted
 
     return Listener()

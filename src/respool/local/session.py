@@ -47,6 +47,9 @@ _ALWAYS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.ui.showConsoleProgress": "false",
+    # Every column of a plan would be told to the JVM with its line of Python, by several calls: a tenth of a second and
+    # more for each batch. What fails in a transform has Python's own stack trace.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 # Warnings that a user can act on: a batch falls behind its trigger, Kafka is out of reach, records are lost.
 _TOLD = (
