@@ -98,11 +98,6 @@ def measure(asked: argparse.Namespace, results: Results) -> None:
     """Measure what is asked for, and add it to the results as it comes."""
     place = Place(asked.folder.absolute(), asked.offline)
     engines = prepare(place, asked.engines, results)
-    if set(asked.only) & {*COMPARED, "growth", "start"}:
-        with broker.running(Settings(home=place.folder / "broker")) as started:
-            bench = Bench(place, Kafka(started.address), started.pid, asked.limit, say)
-            data.tidy(bench.kafka, place.folder)
-            _with_broker(bench, asked, engines, results)
     if "start" in asked.only:
         results.start += start.commands(max(asked.runs, 5))
     if "rewind" in asked.only:
@@ -111,18 +106,23 @@ def measure(asked: argparse.Namespace, results: Results) -> None:
     if "reprocess" in asked.only:
         say("reprocess")
         results.reprocess = _reprocess(place, asked)
+    if set(asked.only) & {*COMPARED, "growth", "start"}:
+        with broker.running(Settings(home=place.folder / "broker")) as started:
+            bench = Bench(place, Kafka(started.address), started.pid, asked.limit, say)
+            data.tidy(bench.kafka, place.folder)
+            _with_broker(bench, asked, engines, results)
 
 
 def _with_broker(bench: Bench, asked: argparse.Namespace, engines: Sequence[Engine], results: Results) -> None:
     jobs = [one for one in COMPARED if one in asked.only]
+    if "start" in asked.only:
+        results.start += start.first_batches(bench, asked.runs)
     if jobs:
         visits = min(_VISITS, max(1, asked.events // 80))  # few events have few visits, for as many rounds
         events = data.prepare(bench.kafka, bench.place.folder / "data", asked.events, visits, say)
         for job in jobs:
             able = [one for one in engines if job in one.promises]
             compare(bench, job, able, events, asked.runs, results.runs)
-    if "start" in asked.only:
-        results.start += start.first_batches(bench, asked.runs)
     if "growth" in asked.only:
         growth.grow(bench, asked.growth_events, asked.growth_runs or asked.runs, results.growth)
 
