@@ -16,8 +16,10 @@ def keeps_sessions(schema: "StructType") -> bool:
     """Return whether what Spark's reader shows is the log of `session_state.log`."""
     from pyspark.sql.types import StructType
 
+    from respool.session_state.log import CONTENT
+
     value = schema["user_map_value"].dataType if "user_map_value" in schema.names else None
-    return isinstance(value, StructType) and value.names == ["sessions_arrow"]
+    return isinstance(value, StructType) and value.names == [CONTENT]
 
 
 def sessions_of(log: "DataFrame") -> "DataFrame":

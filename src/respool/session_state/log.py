@@ -25,9 +25,10 @@ from respool.session_state.table import Change, Rows, SessionTable, Told
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessorHandle
 
-VARIABLE = "sessions"
-KEY = "number INT, whole BOOLEAN"
-VALUE = "sessions_arrow BINARY"
+CONTENT = "sessions_arrow"  # the column by which such a state is known
+_VARIABLE = "sessions"
+_KEY = "number INT, whole BOOLEAN"
+_VALUE = f"{CONTENT} BINARY"
 _HEAD = (0, False)
 _SESSION = pa.struct([("start_us", pa.int64()), ("end_us", pa.int64()), ("visited_pages", pa.int64())])
 _ENDED = b"respool-ended-us"
@@ -98,7 +99,7 @@ class SessionLog:
             buckets: How many buckets the visits are spread over.
             kept: The tables that this process keeps.
         """
-        self._chunks: MapState = handle.getMapState(VARIABLE, KEY, VALUE)
+        self._chunks: MapState = handle.getMapState(_VARIABLE, _KEY, _VALUE)
         self._buckets = buckets
         self._kept = kept
 
