@@ -1,8 +1,8 @@
 """What was measured, as plain data: runs, their medians, and the whole report as JSON."""
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from benchmarks.measure import Measured, memory_growth, steady, steady_cpu
@@ -163,3 +163,15 @@ class Results:
     def to_json(self) -> dict[str, Any]:
         """Return all of it as plain data."""
         return asdict(self)
+
+    @staticmethod
+    def from_json(facts: Mapping[str, Any]) -> "Results":
+        """Return what `to_json` gave."""
+        runs = [Run(**{**one, "marks": tuple(tuple(mark) for mark in one["marks"])}) for one in facts["runs"]]
+        return Results(**{**facts, "runs": runs})
+
+    def without(self, jobs: Collection[str], engines: Collection[str]) -> "Results":
+        """Return what is left when some jobs of some engines are to be measured again."""
+        runs = [one for one in self.runs if not (one.job in jobs and one.engine in engines)]
+        others: dict[str, Any] = {one: [] for one in ("growth", "reprocess", "rewind", "start") if one in jobs}
+        return replace(self, runs=runs, **others)

@@ -92,10 +92,11 @@ def measure(words: list[str], runs: int) -> tuple[list[float], int]:
         start = time.perf_counter()
         process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
         seconds.append(time.perf_counter() - start)
         memory = max(memory, usage.ru_maxrss * 1024)
-        if status != 0:
-            raise SystemExit(f"{' '.join(words)} failed with {os.waitstatus_to_exitcode(status)}")
+        if process.returncode != 0:
+            raise SystemExit(f"{' '.join(words)} failed with {process.returncode}")
     return seconds[1:], memory
 
 

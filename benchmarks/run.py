@@ -5,6 +5,7 @@ own; a figure counts only if the result was right. What cannot be run is told wi
 """
 
 import argparse
+import json
 import os
 import platform
 import signal
@@ -52,6 +53,7 @@ def options(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batches", type=_numbers, default=[1_000, 10_000, 100_000], metavar="N,…", help="of rewind")
     parser.add_argument("--partitions", type=int, default=200, metavar="N", help="state partitions of rewind")
     parser.add_argument("--publish", action="store_true", help="copy the chart and the figures to docs/")
+    parser.add_argument("--add", action="store_true", help="to the report that is there: measure in parts")
     parser.add_argument("--offline", action="store_true", help="download nothing")
     return parser.parse_args(words)
 
@@ -153,11 +155,26 @@ def _plain(value: object) -> object:
     return str(value) if isinstance(value, Path) else value
 
 
+def _results(asked: argparse.Namespace, out: Path) -> Results:
+    """Return results to add to: none yet or, with --add, those of the report that is there."""
+    new = Results(_machine(), {name: _plain(value) for name, value in vars(asked).items()})
+    if not asked.add:
+        return new
+    try:
+        old = Results.from_json(json.loads((out / "report.json").read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        sys.exit(f"There is no report in {out} to add to. Leave --add out.")
+    for name in ("events", "runs"):
+        if old.options[name] != new.options[name]:
+            sys.exit(f"The report in {out} has --{name} {old.options[name]}. Give the same, or leave --add out.")
+    return old.without(asked.only, asked.engines)
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """Measure, write the report, and print its tables; after a failure or Ctrl-C, of what was measured so far."""
     asked = options(words)
-    results = Results(_machine(), {name: _plain(value) for name, value in vars(asked).items()})
     out = asked.out or asked.folder / "report"
+    results = _results(asked, out)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what runs is ended, too
     try:
         measure(asked, results)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks import report
+from benchmarks import run as bench
 from benchmarks.environments import NotHere, Place, ready
 from benchmarks.goals import goals
 from benchmarks.measure import Mark, Measured, Sample, cpu_at, memory_growth, run, steady, steady_cpu, warm_up
@@ -230,3 +231,20 @@ def test_what_is_not_here_is_not_downloaded_offline(tmp_path: Path) -> None:
     with pytest.raises(NotHere, match="--offline"):
         ready(Place(tmp_path, offline=True), "bytewax")
     assert ready(Place(tmp_path, offline=True), "bare", optional=True) == "the environment of the bench"
+
+
+def test_a_report_is_measured_in_parts(tmp_path: Path) -> None:
+    out = tmp_path / "report"
+    with pytest.raises(SystemExit, match=r"no report in .* to add to"):
+        bench.main(["--add", "--only", "rewind", "--out", str(out)])
+    small = ["--engines", "respool", "--batches", "60", "--partitions", "2", "--runs", "1"]
+    small += ["--folder", str(tmp_path), "--out", str(out)]
+    bench.main(["--only", "rewind", *small])
+    before = json.loads((out / "report.json").read_text())
+    again = Results.from_json(before)
+    assert again.to_json() == {**before, "runs": again.to_json()["runs"]}
+    with pytest.raises(SystemExit, match=r"has --events 2000000\. Give the same"):
+        bench.main(["--add", "--only", "rewind", *small, "--events", "10"])
+    bench.main(["--add", "--only", "rewind", *small])
+    after = json.loads((out / "report.json").read_text())
+    assert [(row["command"], row["batches"]) for row in after["rewind"]] == [("show", 60), ("plan", 60)]
