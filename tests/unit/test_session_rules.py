@@ -13,7 +13,6 @@ from respool.visits.session_rules import (
     Update,
     extend,
     is_over,
-    next_close,
     sessions_of,
     update,
 )
@@ -123,11 +122,6 @@ def test_a_session_that_opens_behind_the_watermark_is_told_once_and_finished() -
 def test_a_visit_that_comes_back_opens_a_new_session() -> None:
     closed = moved([session(0, 0, 1)], watermark=10)
     assert moved(closed.open, 10.1, watermark=10).results == (told(10.1, 10.1, 1),)
-
-
-def test_the_next_to_close_is_the_first_to_end() -> None:
-    assert next_close([session(0, 4, 2), session(30, 30, 1)], GAP) == at(14)
-    assert next_close([], GAP) is None
 
 
 # The timer rule.

@@ -6,8 +6,8 @@ and a pyspark, by a process of its own when respool has stopped Spark for the fi
     $XDG_CACHE_HOME/respool/jars/classes-<hash of what it is made of>-<its size>.jsa
 
 A JVM that does not find it, or finds that it does not fit, goes on without; only one that was cut short would crash it,
-and is left alone. Whoever gives the JVM an option of their
-own about shared classes, such as -Xshare:off in spark.driver.extraJavaOptions, has neither.
+and is left alone. Whoever gives the JVM an option of their own about shared classes, such as -Xshare:off in
+spark.driver.extraJavaOptions, has neither.
 """
 
 import contextlib

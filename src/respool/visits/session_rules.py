@@ -99,11 +99,6 @@ def update(before: Sequence[Session], times: Iterable[int], watermark: int | Non
     return Update(tuple(still_open), tuple(results))
 
 
-def next_close(sessions: Iterable[Session], gap: int) -> int | None:
-    """Return the watermark that closes the first of some open sessions; None without any."""
-    return min((session.end + gap for session in sessions), default=None)
-
-
 def extend(session: TimedSession | None, times: Sequence[int], watermark: int | None, gap: int) -> TimedSession:
     """Return a visit's session after an update by the `timer` rule; without one, the update opens it.
 
