@@ -50,11 +50,6 @@ def decode(records: "DataFrame", decoder: JsonDecoder) -> "DataFrame":
     return _look_at(records, decoder).select(*kept, "rejected", event.alias("event"))
 
 
-def events(decoded: "DataFrame") -> "DataFrame":
-    """Return the events of decoded records, each field a column."""
-    return decoded.where("rejected IS NULL").select("event.*")
-
-
 def decode_events(records: "DataFrame", decoder: JsonDecoder, observation: str) -> "DataFrame":
     """Return the events of records, each field a column, and observe how many were `rejected`.
 

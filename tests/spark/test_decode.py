@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from respool.decode import JsonDecoder, decode, events
+from respool.decode import JsonDecoder, decode, decode_events
 from respool.errors import PipelineError
 from respool.visits.events import VISIT
 
@@ -110,7 +110,7 @@ def test_a_time_without_a_zone_is_read_in_the_zone_of_the_session(spark: "SparkS
 
 def test_events_leaves_the_rejected_ones_out(spark: "SparkSession") -> None:
     frame = spark.createDataFrame([(b"{}",), (b"{" + TIME + b"}",)], "value BINARY")
-    found = events(decode(frame, NESTED))
+    found = decode_events(frame, NESTED, "rejected records")
     assert found.columns == ["n", "flag", "list", "inner", "at"]
     assert found.count() == 1
 
