@@ -118,8 +118,7 @@ class SessionTable:
             len(slots),
             gap,
         )
-        names = np.empty(len(visits), dtype=object)
-        names[:] = visits
+        names = _texts(visits)
         limit = None if watermark is None else watermark - gap
         is_finished = np.zeros(len(joined.start), dtype=np.bool_) if limit is None else joined.end <= limit
         gone = _Part(before, self._start[slots], self._end[slots], joined.replaced)
@@ -158,8 +157,7 @@ class SessionTable:
         """Put `rows` in the place of all that their visits had, which is in the slots `old`."""
         new = self._other_slots(old, len(rows.start))
         self._start[new], self._end[new], self._pages[new] = rows.start, rows.end, rows.pages
-        visits: Texts = np.empty(len(rows.visits), dtype=object)
-        visits[:] = rows.visits
+        visits = _texts(rows.visits)
         self._visit[new] = np.repeat(visits, rows.counts)
         lasts = np.cumsum(rows.counts) - 1
         has_some = rows.counts > 0
@@ -296,6 +294,12 @@ def _told(names: Texts, joined: _Joined, is_finished: Flags, before: _Part) -> T
         is_finished=np.concatenate([np.zeros(withdrawn, dtype=np.bool_), is_finished[news]]),
         withdrawn=np.concatenate([np.ones(withdrawn, dtype=np.bool_), np.zeros(rest, dtype=np.bool_)]),
     )
+
+
+def _texts(values: Sequence[str]) -> Texts:
+    found: Texts = np.empty(len(values), dtype=object)
+    found[:] = values
+    return found
 
 
 def _nothing() -> Told:
