@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, cast
 from respool.errors import PipelineError
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 _CORRUPT = "_respool_corrupt"
+_QUICK = ("respool_quick_json", "respool.QuickJson")  # as Spark calls it, and its class in own_classes.JAR
 # Columns between two steps, named so that no field of an event is called the same.
 _PARSED, _VALID, _ALONE, _TIME = ("_respool_parsed", "_respool_valid", "_respool_alone", "_respool_time")
-_REJECTED = "_respool_rejected"
+_TEXTS, _REJECTED = ("_respool_texts", "_respool_rejected")
 
 
 @dataclass(frozen=True)
@@ -77,12 +78,15 @@ def _look_at(records: "DataFrame", decoder: JsonDecoder) -> "DataFrame":
 
     schema = _parse_schema(decoder)
     text = F.col("value").cast("string")
-    parsed = records.select(
-        "*",
-        _parse(text, schema, decoder).alias(_PARSED),
-        F.is_valid_utf8(text).alias(_VALID),
-        _is_alone(F.col("value")).alias(_ALONE),
-    )
+    found = [_parse(text, schema, decoder), F.is_valid_utf8(text), _is_alone(F.col("value"))]
+    texts = _quick_texts(records.sparkSession, schema, decoder)
+    if texts is not None:
+        records = records.withColumn(_TEXTS, texts)
+        quick = [_of_texts(schema), F.lit(True), F.lit(True)]
+        plain = F.col(_TEXTS).isNotNull()
+        found = [F.when(plain, at_once).otherwise(slowly) for at_once, slowly in zip(quick, found, strict=True)]
+    names = (_PARSED, _VALID, _ALONE)
+    parsed = records.select("*", *(one.alias(name) for one, name in zip(found, names, strict=True))).drop(_TEXTS)
     timed = parsed.withColumn(_TIME, _event_time(F.col(_PARSED).getField(decoder.event_time)))
     return timed.withColumn("rejected", _reason(schema, decoder))
 
@@ -115,6 +119,32 @@ def _parse_schema(decoder: JsonDecoder) -> "StructType":
     if not isinstance(schema[decoder.event_time].dataType, TimestampType):
         raise PipelineError(f"The decoder's event time '{decoder.event_time}' must be declared as TIMESTAMP.")
     return schema
+
+
+def _quick_texts(spark: "SparkSession", schema: "StructType", decoder: JsonDecoder) -> "Column | None":
+    """Return the fields of a plain JSON object, null for another value; or None where they cannot be had so.
+
+    That is where a field is not text, and in a JVM that has no classes of respool, as under spark-submit.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, StringType
+
+    if any((one.dataType != StringType() and one.name != decoder.event_time) or "\n" in one.name for one in schema):
+        return None
+    try:
+        spark.udf.registerJavaFunction(*_QUICK, ArrayType(StringType()))
+    except PySparkException:
+        return None
+    return F.call_function(_QUICK[0], F.col("value"), F.lit("\n".join(schema.names)))
+
+
+def _of_texts(schema: "StructType") -> "Column":
+    """Return what `_parse` returns, of the texts of its fields."""
+    from pyspark.sql import functions as F
+
+    texts = [F.get(F.col(_TEXTS), F.lit(number)).alias(name) for number, name in enumerate(schema.names)]
+    return F.struct(*texts, F.lit(None).cast("string").alias(_CORRUPT))
 
 
 def _parse(text: "Column", schema: "StructType", decoder: JsonDecoder) -> "Column":

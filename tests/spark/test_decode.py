@@ -125,6 +125,88 @@ def test_anything_at_all_is_an_event_or_is_rejected(spark: "SparkSession", value
         assert (row.event is None) != (row.rejected is None)
 
 
+PLAIN = (
+    b'{"visit_id": "v1", "event_time": "2025-09-04T07:00:00"}',
+    b' {\n"page":\t"a\xc3\xa9","visit_id":"v1" , "n": 120, "m": 0, "yes":true,"no": false,"page2":null}\r\n',
+    b'{"visit_id": null, "n": 123456789012345678}',
+    b"{}",
+)
+NOT_PLAIN = (
+    b"",
+    b" ",
+    b"[]",
+    b'"visit_id"',
+    b'{"visit_id": "v1"',
+    b'{"visit_id": "v1",}',
+    b'{"visit_id": "v1"} x',
+    b'{"visit_id": "v1"}{}',
+    b'{"visit_id": "v1", "visit_id": "v2"}',
+    b'{"visit_id" "v1"}',
+    b'{"visit_id": v1}',
+    b'{"visit_id": 1}',
+    b'{"visit_id": true}',
+    b'{"visit_id": "a\\nb"}',
+    b'{"visit_id": "a\nb"}',
+    b'{"visit_id": "\xff"}',
+    b'{"n": 1.5}',
+    b'{"n": -1}',
+    b'{"n": 012}',
+    b'{"n": 1234567890123456789}',
+    b'{"n": nul}',
+    b'{"n": truee}',
+    b'{"n": {}}',
+    b'{"n": []}',
+    b'\xef\xbb\xbf{"visit_id": "v1"}',
+    b'{"page": "' + b"x" * 40_000 + b'"}',
+)
+
+
+def test_only_plain_values_are_read_without_spark(spark: "SparkSession") -> None:
+    frame = spark.createDataFrame([(value,) for value in (*PLAIN, *NOT_PLAIN)], "value BINARY")
+    decode(frame, VISIT)  # makes the function known
+    rows = frame.selectExpr("respool_quick_json(value, 'visit_id\npage') AS texts").collect()
+    assert [row.texts for row in rows] == [
+        ["v1", None],
+        ["v1", "aé"],
+        [None, None],
+        [None, None],
+        *[None] * len(NOT_PLAIN),
+    ]
+
+
+_names = st.sampled_from(["event_id", "visit_id", "event_time", "page", "Page", "é", "", "_respool_corrupt"])
+_values = st.one_of(
+    st.text(max_size=5),
+    st.sampled_from(["2025-09-04T07:00:00", "2025-09-04T07:00:00.5Z", "é\u0000", '"', "\\", "\u2028", "\ud83d\ude00"]),
+    *(st.none(), st.booleans(), st.integers(), st.floats(), st.lists(st.integers(), max_size=2)),
+)
+_objects = st.builds(
+    lambda fields, ascii_only, indent: json.dumps(fields, ensure_ascii=ascii_only, indent=indent),
+    *(st.dictionaries(_names, _values, max_size=6), st.booleans(), st.sampled_from([None, 1])),
+).map(lambda text: text.encode("utf-8", "surrogatepass"))
+
+
+@st.composite
+def _harmed(draw: st.DrawFn) -> bytes:
+    """Return an object as it is, or with a few bytes put in, or in place of others."""
+    value = draw(_objects)
+    first = draw(st.integers(0, len(value)))
+    last = draw(st.integers(first, min(first + 2, len(value))))
+    other = draw(
+        st.one_of(st.just(value[first:last]), st.binary(max_size=2), st.sampled_from([b'"', b"}", b",", b"0"]))
+    )
+    return value[:first] + other + value[last:]
+
+
+@hypothesis_settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@given(values=st.lists(_harmed(), min_size=100, max_size=300))
+def test_what_is_read_without_spark_is_what_spark_reads(spark: "SparkSession", values: list[bytes]) -> None:
+    quick = decoded(spark, [*PLAIN, *NOT_PLAIN, *values], VISIT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("respool.decode._QUICK", ("respool_none", "respool.None"))  # as in a JVM without the class
+        assert quick == decoded(spark, [*PLAIN, *NOT_PLAIN, *values], VISIT)
+
+
 @pytest.mark.parametrize(
     ("decoder", "told"),
     [

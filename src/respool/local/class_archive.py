@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from respool.local import jars, quick_files
+from respool.local import jars, own_classes
 from respool.local.java import program
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _name() -> str:
     """Return how the archive's name begins: it changes with all that the archive is made of."""
     spec = find_spec("pyspark")
     places = (spec and spec.submodule_search_locations) or [""]
-    parts = (program().resolve(), Path(places[0]) / "jars", quick_files.JAR)
+    parts = (program().resolve(), Path(places[0]) / "jars", own_classes.JAR)
     told = "".join(f"{part} {part.stat().st_mtime_ns}\n" for part in parts)
     return f"classes-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
 

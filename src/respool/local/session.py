@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from respool.errors import MachineError
-from respool.local import class_archive, jars, quick_files
+from respool.local import class_archive, jars, own_classes
 from respool.local.java import find_java
 from respool.settings import Settings
 
@@ -29,7 +29,7 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.driver.memory": "2g",  # all tasks run in the driver; with Spark's 1g it collects garbage twice as often
-    **quick_files.CONF,
+    **own_classes.CONF,
 }
 # The JVM takes the collector for short pauses by default; this one leaves more time for the work.
 _COLLECTOR = "-XX:+UseParallelGC"
@@ -116,7 +116,8 @@ def _conf(settings: Settings, submitted: bool) -> dict[str, str]:
     if submitted:
         return {**_ALWAYS, **settings.spark}
     local = re.match(r"local(\[|$)", settings.master) is not None
-    files = ",".join(str(jar) for jar in jars.spark_jars(settings))
+    needed = jars.spark_jars(settings)
+    files = ",".join(str(jar) for jar in (needed if local else (*needed, own_classes.JAR)))
     conf = {**_ALWAYS, **(_LOCAL if local else {}), "spark.master": settings.master, **settings.spark}
     extra = conf.get("spark.jars")
     conf["spark.jars"] = f"{files},{extra}" if extra else files
@@ -125,7 +126,7 @@ def _conf(settings: Settings, submitted: bool) -> dict[str, str]:
         conf.setdefault("spark.python.daemon.module", "respool.local.python_daemon")
     if local:
         # The JVM's own class path, as Hadoop looks for the classes before Spark has loaded its jars.
-        wanted = (str(quick_files.JAR), conf.get("spark.driver.extraClassPath", ""))
+        wanted = (str(own_classes.JAR), conf.get("spark.driver.extraClassPath", ""))
         conf["spark.driver.extraClassPath"] = os.pathsep.join(filter(None, wanted))
     conf["spark.driver.extraJavaOptions"] = _java_options(conf, settings, local)
     return conf
@@ -145,7 +146,7 @@ def _java_options(conf: Mapping[str, str], settings: Settings, local: bool) -> s
 
 def _archives_classes(conf: Mapping[str, str]) -> bool:
     # Only a local run has all that the archive is made of on its class path.
-    local = str(quick_files.JAR) in conf.get("spark.driver.extraClassPath", "").split(os.pathsep)[:1]
+    local = str(own_classes.JAR) in conf.get("spark.driver.extraClassPath", "").split(os.pathsep)[:1]
     return local and class_archive.is_wanted(_given_options(conf))
 
 

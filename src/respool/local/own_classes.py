@@ -1,9 +1,11 @@
-"""Hadoop's access to the local disk without a process for each file, as a jar that comes with respool.
+"""Classes of respool's own for Spark's JVM, as a jar that comes with respool.
 
-Hadoop without its native library, as pyspark has it, starts programs to set permissions and to look for links: a dozen
-for each small file of a checkpoint. The classes in `java/` do that within the JVM; what they write is the same.
+- Hadoop without its native library, as pyspark has it, starts programs to set permissions and to look for links on the
+  local disk: a dozen for each small file of a checkpoint. `QuickFileSystem` and `QuickFs` do that within the JVM; what
+  they write is the same.
+- `QuickJson` reads plain records in a tenth of the time of Spark's `from_json`: see `respool.decode`.
 
-After a change of them, `python -m respool.local.quick_files` makes the jar again, with a JDK.
+After a change of them, `python -m respool.local.own_classes` makes the jar again, with a JDK.
 """
 
 import hashlib
@@ -17,7 +19,7 @@ from pathlib import Path
 
 _HERE = Path(__file__).parent
 _SOURCES = _HERE / "java"
-JAR = _HERE / "quick-files.jar"
+JAR = _HERE / "own-classes.jar"
 # What Spark must be told, in a JVM that has the jar on its class path.
 CONF = {
     "spark.hadoop.fs.file.impl": "respool.QuickFileSystem",

@@ -1,11 +1,11 @@
-"""The jar for the local disk, and the options of Spark's JVM around it."""
+"""The jar of respool's own classes, and the options of Spark's JVM around it."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from respool.local import quick_files, session
+from respool.local import own_classes, session
 from respool.settings import Settings
 
 
@@ -25,23 +25,24 @@ def _conf(home: Path, master: str = "local[2]", **spark: str) -> dict[str, str]:
 
 
 def test_the_jar_is_made_of_the_sources_beside_it() -> None:
-    assert quick_files.jar_digest() == quick_files.sources_digest(), "run: python -m respool.local.quick_files"
+    assert own_classes.jar_digest() == own_classes.sources_digest(), "run: python -m respool.local.own_classes"
 
 
 @pytest.mark.usefixtures("_jars")
-def test_a_local_run_has_the_jar_on_its_class_path_and_a_cluster_has_not(tmp_path: Path) -> None:
-    assert _conf(tmp_path)["spark.driver.extraClassPath"] == str(quick_files.JAR)
-    assert quick_files.CONF.items() <= _conf(tmp_path).items()
+def test_a_local_run_has_the_jar_on_its_class_path_and_a_cluster_gets_it_as_a_jar(tmp_path: Path) -> None:
+    assert _conf(tmp_path)["spark.driver.extraClassPath"] == str(own_classes.JAR)
+    assert own_classes.CONF.items() <= _conf(tmp_path).items()
     for master in ("spark://host:7077", "local-cluster[2,1,1024]"):
         conf = _conf(tmp_path, master)
         assert "spark.driver.extraClassPath" not in conf
-        assert not quick_files.CONF.keys() & conf.keys()
+        assert conf["spark.jars"].split(",") == ["/jars/one.jar", str(own_classes.JAR)]
+        assert not own_classes.CONF.keys() & conf.keys()
 
 
 @pytest.mark.usefixtures("_jars")
 def test_settings_of_the_user_win(tmp_path: Path) -> None:
     conf = _conf(tmp_path, spark_driver_extraClassPath="/mine.jar", spark_hadoop_fs_file_impl="mine.Files")
-    assert conf["spark.driver.extraClassPath"] == os.pathsep.join((str(quick_files.JAR), "/mine.jar"))
+    assert conf["spark.driver.extraClassPath"] == os.pathsep.join((str(own_classes.JAR), "/mine.jar"))
     assert conf["spark.hadoop.fs.file.impl"] == "mine.Files"
 
 
