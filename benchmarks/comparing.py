@@ -1,7 +1,9 @@
 """Counts, sessions and archive: engines take turns on the same topic, and their results are checked."""
 
+import gc
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,13 +76,24 @@ def run_once(bench: Bench, job: str, engine: Engine, events: Data, batch: int | 
     words = engine.words(bench.place, task)
     measured = measure.run(words, folder, bench.limit, bench.broker, environ_of(bench.place, engine))
     finished = measured.in_time and measured.code == 0
-    wrong = _wrong(bench.kafka, engine, task, events) if finished else None
+    with _no_collector():
+        wrong = _wrong(bench.kafka, engine, task, events) if finished else None
     size = output.table_bytes(Path(task.output)) if job == "archive" and finished and wrong is None else None
     found = run_of(job, engine.name, events.events, measured, wrong, size)
     _remove(bench.kafka, name)
     if found.counts:  # what failed is left to be looked at
         data.clear(folder)
     return found
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Let Python look for no cycles: among millions of results it would take half of the time, and find none."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _output(job: str, name: str, folder: Path) -> str:
