@@ -18,6 +18,13 @@ _QUICK = ("respool_quick_json", "respool.QuickJson")  # as Spark calls it, and i
 # Columns between two steps, named so that no field of an event is called the same.
 _PARSED, _VALID, _ALONE, _TIME = ("_respool_parsed", "_respool_valid", "_respool_alone", "_respool_time")
 _TEXTS, _REJECTED = ("_respool_texts", "_respool_rejected")
+# Whether a value has nothing behind its JSON object. A flat object ends at its first brace: only what does not is
+# parsed again, to see whether a second value follows.
+_IS_ALONE = """
+    endswith(CAST(value AS STRING), '}')
+        AND NOT contains(CAST(substring(value, 1, octet_length(value) - 1) AS STRING), '}')
+    OR json_array_length(concat('[', CAST(value AS STRING), ']')) <=> 1
+"""
 
 
 @dataclass(frozen=True)
@@ -72,32 +79,31 @@ def _look_at(records: "DataFrame", decoder: JsonDecoder) -> "DataFrame":
     """Return the records with `rejected` and what an event is made of.
 
     Spark parses outside of its generated code, into a row that it copies. So what is asked of the value itself is asked
-    in the same step, and the value goes no further when nobody wants it.
+    in the same step, and the value goes no further when nobody wants it. All is said in SQL where it can be: a column
+    made by Python costs a call to the JVM for each of its parts.
     """
     from pyspark.sql import functions as F
 
     schema = _parse_schema(decoder)
-    text = F.col("value").cast("string")
-    found = [_parse(text, schema, decoder), F.is_valid_utf8(text), _is_alone(F.col("value"))]
+    parsed, valid, alone = _parse(schema, decoder), F.expr("is_valid_utf8(CAST(value AS STRING))"), F.expr(_IS_ALONE)
     texts = _quick_texts(records.sparkSession, schema, decoder)
     if texts is not None:
         records = records.withColumn(_TEXTS, texts)
-        quick = [_of_texts(schema), F.lit(True), F.lit(True)]
         plain = F.col(_TEXTS).isNotNull()
-        found = [F.when(plain, at_once).otherwise(slowly) for at_once, slowly in zip(quick, found, strict=True)]
-    names = (_PARSED, _VALID, _ALONE)
-    parsed = records.select("*", *(one.alias(name) for one, name in zip(found, names, strict=True))).drop(_TEXTS)
-    timed = parsed.withColumn(_TIME, _event_time(F.col(_PARSED).getField(decoder.event_time)))
-    return timed.withColumn("rejected", _reason(schema, decoder))
+        parsed = F.when(plain, F.expr(_of_texts(schema))).otherwise(parsed)
+        valid, alone = plain | valid, plain | alone
+    found = records.select("*", parsed.alias(_PARSED), valid.alias(_VALID), alone.alias(_ALONE)).drop(_TEXTS)
+    timed = found.withColumn(_TIME, F.expr(_event_time(_field(decoder.event_time))))
+    return timed.withColumn("rejected", F.expr(_reason(schema, decoder)))
 
 
 def _fields(decoder: JsonDecoder) -> "list[Column]":
     """Return the fields of an event, from what `_look_at` has found."""
     from pyspark.sql import functions as F
 
-    found = {name: F.col(_PARSED).getField(name) for name in decoder.fields()}
-    found[decoder.event_time] = F.col(_TIME)
-    return [column.alias(name) for name, column in found.items()]
+    found = {name: _field(name) for name in decoder.fields()}
+    found[decoder.event_time] = _TIME
+    return [F.expr(f"{sql} AS {_quoted(name)}") for name, sql in found.items()]
 
 
 def _parse_schema(decoder: JsonDecoder) -> "StructType":
@@ -139,15 +145,13 @@ def _quick_texts(spark: "SparkSession", schema: "StructType", decoder: JsonDecod
     return F.call_function(_QUICK[0], F.col("value"), F.lit("\n".join(schema.names)))
 
 
-def _of_texts(schema: "StructType") -> "Column":
+def _of_texts(schema: "StructType") -> str:
     """Return what `_parse` returns, of the texts of its fields."""
-    from pyspark.sql import functions as F
-
-    texts = [F.get(F.col(_TEXTS), F.lit(number)).alias(name) for number, name in enumerate(schema.names)]
-    return F.struct(*texts, F.lit(None).cast("string").alias(_CORRUPT))
+    fields = [f"get({_TEXTS}, {number}) AS {_quoted(name)}" for number, name in enumerate(schema.names)]
+    return f"struct({', '.join(fields)}, CAST(NULL AS STRING) AS {_CORRUPT})"
 
 
-def _parse(text: "Column", schema: "StructType", decoder: JsonDecoder) -> "Column":
+def _parse(schema: "StructType", decoder: JsonDecoder) -> "Column":
     """Parse the JSON with the event time still as text, so that an unreadable one has a reason of its own."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StringType, StructField, StructType
@@ -155,55 +159,47 @@ def _parse(text: "Column", schema: "StructType", decoder: JsonDecoder) -> "Colum
     fields = [StructField(one.name, StringType() if one.name == decoder.event_time else one.dataType) for one in schema]
     wanted = StructType([*fields, StructField(_CORRUPT, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowSingleQuotes": "false"}
-    return F.from_json(text, wanted, options)
+    return F.from_json(F.expr("CAST(value AS STRING)"), wanted, options)
 
 
-def _is_alone(value: "Column") -> "Column":
-    """Return whether a value has nothing behind its JSON object.
-
-    A flat object ends at its first brace: only what does not is parsed again, to see whether a second value follows.
-    """
-    from pyspark.sql import functions as F
-
-    text = value.cast("string")
-    before_last = F.substring(value, F.lit(1), F.octet_length(value) - 1).cast("string")
-    flat = text.endswith("}") & ~before_last.contains("}")
-    values = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
-    return flat | values.eqNullSafe(1)
-
-
-def _event_time(text: "Column") -> "Column":
+def _event_time(text: str) -> str:
     """Read ISO-8601 date and time; Spark alone would also take '07:00' (today) and '12345' (a year).
 
     The first and the last year that four digits can say are refused: in some time zone Python cannot hold them.
     """
-    from pyspark.sql import functions as F
-
-    complete = (F.substring(text, 5, 1) == "-") & (F.substring(text, 14, 1) == ":")
-    complete &= ~text.startswith("0000") & ~text.startswith("9999")
-    return F.when(complete, text.try_cast("timestamp"))
+    complete = f"substring({text}, 5, 1) = '-' AND substring({text}, 14, 1) = ':'"
+    complete += f" AND NOT startswith({text}, '0000') AND NOT startswith({text}, '9999')"
+    return f"CASE WHEN {complete} THEN try_cast({text} AS TIMESTAMP) END"
 
 
-def _reason(schema: "StructType", decoder: JsonDecoder) -> "Column":
-    from pyspark.sql import functions as F
-
-    parsed = F.col(_PARSED)
-    text = parsed.getField(_CORRUPT)  # the whole value, when it could not be parsed
-    corrupt = (
-        F.when(F.try_parse_json(text).isNull(), "not JSON")
-        .when(~F.ltrim(text).startswith("{"), "not a JSON object")
-        .otherwise("a field has the wrong type")
-    )
-    reason = (
-        F.when(F.col(_VALID).isNull(), "no value")
-        .when(~F.col(_VALID), "not UTF-8")
-        .when(parsed.isNull(), "not JSON")
-        .when(text.isNotNull(), corrupt)
-        .when(~F.col(_ALONE), "more than one JSON object")
-        .when(parsed.getField(decoder.event_time).isNull(), f"{decoder.event_time} is missing")
-        .when(F.col(_TIME).isNull(), f"{decoder.event_time} is not readable")
-    )
+def _reason(schema: "StructType", decoder: JsonDecoder) -> str:
+    text = _field(_CORRUPT)  # the whole value, when it could not be parsed
+    time = decoder.event_time
+    reasons = {
+        f"{_VALID} IS NULL": "no value",
+        f"NOT {_VALID}": "not UTF-8",
+        f"{_PARSED} IS NULL": "not JSON",
+        f"{text} IS NOT NULL AND try_parse_json({text}) IS NULL": "not JSON",
+        f"{text} IS NOT NULL AND NOT startswith(ltrim({text}), '{{')": "not a JSON object",
+        f"{text} IS NOT NULL": "a field has the wrong type",
+        f"NOT {_ALONE}": "more than one JSON object",
+        f"{_field(time)} IS NULL": f"{time} is missing",
+        f"{_TIME} IS NULL": f"{time} is not readable",
+    }
     for field in schema:
         if not field.nullable:
-            reason = reason.when(parsed.getField(field.name).isNull(), f"{field.name} is missing")
-    return reason
+            reasons.setdefault(f"{_field(field.name)} IS NULL", f"{field.name} is missing")
+    return f"CASE {' '.join(f'WHEN {when} THEN {_literal(reason)}' for when, reason in reasons.items())} END"
+
+
+def _field(name: str) -> str:
+    """Return a parsed field, in SQL."""
+    return f"{_PARSED}.{_quoted(name)}"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

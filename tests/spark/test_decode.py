@@ -93,6 +93,17 @@ def test_a_required_field_must_be_there(spark: "SparkSession") -> None:
     assert [row.rejected for row in decoded(spark, values, VISIT)] == ["visit_id is missing", None]
 
 
+def test_a_field_may_have_any_name(spark: "SparkSession") -> None:
+    decoder = JsonDecoder("`it's \\ that` STRING NOT NULL, `a.b``c` STRING, `at` TIMESTAMP", event_time="at")
+    values: list[bytes | None] = [
+        b'{"it\'s \\\\ that": "x", "a.b`c": "y", ' + TIME + b"}",
+        b'{"a.b`c": "y", ' + TIME + b"}",
+    ]
+    found, missing = decoded(spark, values, decoder)
+    assert (found.event["it's \\ that"], found.event["a.b`c"]) == ("x", "y")
+    assert missing.rejected == "it's \\ that is missing"
+
+
 def test_a_time_without_a_zone_is_read_in_the_zone_of_the_session(spark: "SparkSession") -> None:
     paris = spark.newSession()
     paris.conf.set("spark.sql.session.timeZone", "Europe/Paris")
