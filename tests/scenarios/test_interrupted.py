@@ -43,6 +43,6 @@ def test_an_interrupted_demo_leaves_no_process_behind(
         assert len(processes_of(tmp_path)) >= 3  # the demo, the pipeline, its JVM, the broker
         # Ctrl-C reaches the whole group of a terminal; SIGTERM only the one process that somebody ends.
         (os.killpg if interruption == signal.SIGINT else os.kill)(demo.pid, interruption)
-        lines.read()
-    assert demo.wait(60) == (130 if interruption == signal.SIGINT else 143)
+        rest = lines.read()
+    assert demo.wait(60) == (130 if interruption == signal.SIGINT else 143), rest
     assert processes_of(tmp_path) == []

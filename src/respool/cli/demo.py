@@ -3,13 +3,18 @@
 import signal
 import sys
 import time
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from respool.cli.options import Home, Json, load
 from respool.cli.render import out, out_json, table
 from respool.errors import PipelineError, RespoolError, did_you_mean
+
+if TYPE_CHECKING:
+    from respool.settings import Settings
 
 
 def demo(
@@ -43,20 +48,45 @@ def demo(
                 f"There is no scenario '{name}'.{did_you_mean(name, list(SCENARIOS))} See: respool demo --list."
             )
     settings = load(home=home)
-    # What a scenario has started is ended on the way out; without this, SIGTERM would leave no way out.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with _ended_by_signals():
+        for name in wanted:
+            _play(settings, name, keep)
 
+
+def _play(settings: "Settings", name: str, keep: bool) -> None:
     from respool.demo.player import Player, clear, settings_for
+    from respool.demo.scenarios import SCENARIOS
 
-    for name in wanted:
-        stage = settings_for(settings, name)
-        clear(stage.home)
-        begin = time.monotonic()
-        try:
-            Player(stage, out).play(SCENARIOS[name], keep)
-        except RespoolError:
-            out(f"✘ {name}: not as expected, after {time.monotonic() - begin:.0f} s")
-            raise
-        out(f"✔ {name}: all as expected, in {time.monotonic() - begin:.0f} s")
-        if keep:
-            out(f"Kept for a look around: {stage.home}. Stop its broker with: respool broker stop --home {stage.home}")
+    stage = settings_for(settings, name)
+    clear(stage.home)
+    begin = time.monotonic()
+    try:
+        Player(stage, out).play(SCENARIOS[name], keep)
+    except RespoolError:
+        out(f"✘ {name}: not as expected, after {time.monotonic() - begin:.0f} s")
+        raise
+    out(f"✔ {name}: all as expected, in {time.monotonic() - begin:.0f} s")
+    if keep:
+        out(f"Kept for a look around: {stage.home}. Stop its broker with: respool broker stop --home {stage.home}")
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM find the way out, on which a scenario ends what it has started.
+
+    Ctrl-C reaches the commands of a scenario, too: what fails after it, failed for it.
+    """
+    seen: list[int] = []
+
+    def end(number: int, frame: object) -> None:
+        seen.append(number)
+        sys.exit(128 + number)
+
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, end)
+    try:
+        yield
+    except Exception:
+        if seen:
+            sys.exit(128 + seen[0])
+        raise
