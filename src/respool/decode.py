@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from respool.errors import PipelineError
+from respool.sql import literal, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -103,7 +104,7 @@ def _fields(decoder: JsonDecoder) -> "list[Column]":
 
     found = {name: _field(name) for name in decoder.fields()}
     found[decoder.event_time] = _TIME
-    return [F.expr(f"{sql} AS {_quoted(name)}") for name, sql in found.items()]
+    return [F.expr(f"{sql} AS {quoted(name)}") for name, sql in found.items()]
 
 
 def _parse_schema(decoder: JsonDecoder) -> "StructType":
@@ -147,7 +148,7 @@ def _quick_texts(spark: "SparkSession", schema: "StructType", decoder: JsonDecod
 
 def _of_texts(schema: "StructType") -> str:
     """Return what `_parse` returns, of the texts of its fields."""
-    fields = [f"get({_TEXTS}, {number}) AS {_quoted(name)}" for number, name in enumerate(schema.names)]
+    fields = [f"get({_TEXTS}, {number}) AS {quoted(name)}" for number, name in enumerate(schema.names)]
     return f"struct({', '.join(fields)}, CAST(NULL AS STRING) AS {_CORRUPT})"
 
 
@@ -189,17 +190,9 @@ def _reason(schema: "StructType", decoder: JsonDecoder) -> str:
     for field in schema:
         if not field.nullable:
             reasons.setdefault(f"{_field(field.name)} IS NULL", f"{field.name} is missing")
-    return f"CASE {' '.join(f'WHEN {when} THEN {_literal(reason)}' for when, reason in reasons.items())} END"
+    return f"CASE {' '.join(f'WHEN {when} THEN {literal(reason)}' for when, reason in reasons.items())} END"
 
 
 def _field(name: str) -> str:
     """Return a parsed field, in SQL."""
-    return f"{_PARSED}.{_quoted(name)}"
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return f"{_PARSED}.{quoted(name)}"

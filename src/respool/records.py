@@ -22,6 +22,7 @@ _FETCHING = {
     "kafka.max.poll.records": "50000",
     "kafka.max.partition.fetch.bytes": str(4 << 20),
     "kafka.receive.buffer.bytes": str(1 << 20),
+    "kafka.fetch.max.wait.ms": "10",
 }
 
 

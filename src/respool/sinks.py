@@ -1,12 +1,13 @@
 """Where results go. A batch of a stream and a result computed again are written by the same code."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from respool import topics
 from respool.kafka import Kafka
+from respool.sql import literal, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -159,18 +160,12 @@ class KafkaSink:
 
     def write(self, frame: "DataFrame", write: Write) -> None:
         """Send every row as a record."""
-        self.correct(self.render(frame), write)
+        key, value, _ = self._rendered(frame)
+        _send(frame.selectExpr(key, value, f"{_headers(write)} AS headers"), self.topic, write)
 
     def render(self, rows: "DataFrame") -> "DataFrame":
         """Return results with their `key` and `value` as bytes, and the `row` itself."""
-        from pyspark.sql import functions as F
-
-        row = F.struct(*[F.col(f"`{name}`") for name in rows.columns if name != self.withdrawn])
-        value = F.to_json(row)
-        if self.withdrawn:
-            value = F.when(~F.coalesce(F.col(f"`{self.withdrawn}`"), F.lit(False)), value)
-        key = self._key(rows).cast("binary")
-        return rows.select(key.alias("key"), value.cast("binary").alias("value"), row.alias("row"))
+        return rows.selectExpr(*self._rendered(rows))
 
     def published(self, spark: "SparkSession", write: Write, rows: "StructType") -> "DataFrame":
         """Return what the topic holds now, the newest record of every key; tombstones are left out."""
@@ -193,16 +188,23 @@ class KafkaSink:
 
     def correct(self, changes: "DataFrame", write: Write) -> None:
         """Send each result as a record; without a value it is a tombstone."""
-        _send(changes.select("key", "value", _headers(write).alias("headers")), self.topic, write)
+        _send(changes.selectExpr("key", "value", f"{_headers(write)} AS headers"), self.topic, write)
 
-    def _key(self, frame: "DataFrame") -> "Column":
-        from pyspark.sql import functions as F
+    def _rendered(self, rows: "DataFrame") -> tuple[str, str, str]:
+        """Return key, value and row of results, in SQL."""
+        schema = rows.schema
+        row = _struct(name for name in schema.names if name != self.withdrawn)
+        value = f"to_json({row})"
+        if self.withdrawn:
+            value = f"CASE WHEN NOT coalesce({quoted(self.withdrawn)}, false) THEN {value} END"
+        return f"CAST({self._key(schema)} AS BINARY) AS key", f"CAST({value} AS BINARY) AS value", f"{row} AS row"
 
+    def _key(self, rows: "StructType") -> str:
         if not self.key:
-            return F.lit(None).cast("string")
-        if len(self.key) == 1 and frame.schema[self.key[0]].dataType.simpleString() == "string":
-            return F.col(f"`{self.key[0]}`")
-        return F.to_json(F.struct(*[F.col(f"`{name}`") for name in self.key]))
+            return "NULL"
+        if len(self.key) == 1 and rows[self.key[0]].dataType.simpleString() == "string":
+            return quoted(self.key[0])
+        return f"to_json({_struct(self.key)})"
 
 
 @dataclass(frozen=True)
@@ -236,16 +238,14 @@ class RejectedSink:
 
     def write(self, frame: "DataFrame", write: Write) -> None:
         """Send every rejected record."""
-        from pyspark.sql import functions as F
-
         place = {
-            "respool-reason": F.col("rejected"),
-            "respool-topic": F.col("topic"),
-            "respool-partition": F.col("partition").cast("string"),
-            "respool-offset": F.col("offset").cast("string"),
+            "respool-reason": "rejected",
+            "respool-topic": "topic",
+            "respool-partition": "CAST(partition AS STRING)",
+            "respool-offset": "CAST(offset AS STRING)",
         }
-        headers = F.concat(F.coalesce(F.col("headers"), F.array()), _headers(write), _header_array(place))
-        _send(frame.select("key", "value", headers.alias("headers")), self.topic, write, large=True)
+        headers = f"concat(coalesce(headers, array()), {_headers(write)}, {_header_array(place)}) AS headers"
+        _send(frame.selectExpr("key", "value", headers), self.topic, write, large=True)
 
 
 @dataclass(frozen=True)
@@ -331,17 +331,18 @@ def newest_records(records: "DataFrame", by: str, kept: tuple[str, ...]) -> "Dat
     return newest.groupBy(by).agg(F.max_by("kept", "kept.at").alias("kept")).select(by, "kept.*")
 
 
-def _header_array(headers: "dict[str, Column]") -> "Column":
-    from pyspark.sql import functions as F
-
-    pairs = [F.struct(F.lit(name).alias("key"), value.cast("binary").alias("value")) for name, value in headers.items()]
-    return F.array(*pairs)
+def _struct(names: Iterable[str]) -> str:
+    return f"struct({', '.join(map(quoted, names))})"
 
 
-def _headers(write: Write) -> "Column":
-    from pyspark.sql import functions as F
+def _header_array(headers: Mapping[str, str]) -> str:
+    """Return headers in SQL, of texts in SQL."""
+    pairs = (f"struct({literal(name)} AS key, CAST({value} AS BINARY) AS value)" for name, value in headers.items())
+    return f"array({', '.join(pairs)})"
 
-    return _header_array({name: F.lit(value) for name, value in write.headers().items()})
+
+def _headers(write: Write) -> str:
+    return _header_array({name: literal(value) for name, value in write.headers().items()})
 
 
 def _send(rows: "DataFrame", topic: str, write: Write, large: bool = False) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from respool.errors import SettingsError, did_you_mean
 from respool.span import micros, parse_time
+from respool.sql import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
@@ -121,7 +122,7 @@ def order(columns: Sequence[StateColumn]) -> list["Expression"]:
 
     first = [one for one in columns if one.source == "batch_id"]
     keys = [one for one in columns if one.is_key and _sorts(one.type)]
-    return [*(F.col(_quoted(one.name)) for one in (*first, *keys)), F.col(_quoted(READ_ORDER))]
+    return [*(F.col(quoted(one.name)) for one in (*first, *keys)), F.col(quoted(READ_ORDER))]
 
 
 def select(frame: "DataFrame", columns: Sequence[StateColumn], nested: bool = True) -> "DataFrame":
@@ -130,7 +131,7 @@ def select(frame: "DataFrame", columns: Sequence[StateColumn], nested: bool = Tr
     from pyspark.sql.types import ArrayType, BinaryType, MapType
 
     def cell(one: StateColumn) -> "Expression":
-        column = F.col(_quoted(one.name))
+        column = F.col(quoted(one.name))
         if nested or not isinstance(one.type, ArrayType | MapType | BinaryType):
             return column
         return (F.base64 if isinstance(one.type, BinaryType) else F.to_json)(column).alias(one.name)
@@ -161,12 +162,8 @@ def _numbered(kind: "DataType") -> "DataType":
 def _cell(column: StateColumn) -> "Expression":
     from pyspark.sql import functions as F
 
-    cell = F.col(".".join([_quoted(column.source), *(f"f{number}" for number in column.path)]))
+    cell = F.col(".".join([quoted(column.source), *(f"f{number}" for number in column.path)]))
     return cell if column.micros is None else F.timestamp_micros(cell * column.micros)
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
 
 
 def _sorts(kind: "DataType") -> bool:

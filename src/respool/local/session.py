@@ -28,6 +28,7 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
+    "spark.sql.ui.explainMode": "simple",  # written for every batch, and shown by that UI only
     "spark.driver.memory": "2g",  # all tasks run in the driver; with Spark's 1g it collects garbage twice as often
     **own_classes.CONF,
 }
