@@ -39,6 +39,8 @@ class Bench:
 def compare(bench: Bench, job: str, engines: Sequence[Engine], events: Data, runs: int, found: list[Run]) -> None:
     """Run engines in turns, so that what changes on the machine meanwhile strikes all of them.
 
+    One that was stopped as its time was up is not run again: that would take the whole time every time.
+
     Args:
         bench: Where.
         job: What they do.
@@ -47,10 +49,15 @@ def compare(bench: Bench, job: str, engines: Sequence[Engine], events: Data, run
         runs: How many runs of each.
         found: Every run is added here.
     """
+    stopped = set()
     for number in range(1, runs + 1):
         for engine in engines:
+            if engine.name in stopped:
+                continue
             one = run_once(bench, job, engine, events)
             found.append(one)
+            if one.status == "stopped":
+                stopped.add(engine.name)
             steady = f"{one.steady:,.0f} events/s steady" if one.steady else "no steady rate"
             bench.say(
                 f"{job} {engine.name} {number}/{runs}: {steady}, {one.wall_s:.1f} s, {one.cpu_s:.1f} CPU s, "

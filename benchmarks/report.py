@@ -50,7 +50,8 @@ def _head(results: Results) -> str:
         f"# respool beside its peers\n\n"
         f"{machine['at']}, {machine['cores']} cores of {machine['model']}, {machine['memory_gb']} GB, "
         f"load at the start {machine['load']}. {options['events']:,} events, {runs} of each engine, in turns; figures "
-        "are medians, with the range of the runs. A figure counts only if the result was right."
+        "are medians, with the range of the runs. An engine whose time was up is run once. A figure counts only if the "
+        "result was right, or was on its way when the time was up."
     )
 
 

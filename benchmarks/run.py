@@ -41,7 +41,7 @@ def options(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="runs of each engine (3)")
     parser.add_argument("--only", type=_some(JOBS), default=list(JOBS), metavar="JOB,…", help=", ".join(JOBS))
     parser.add_argument("--engines", type=_some(names), default=names, metavar="NAME,…", help=", ".join(names))
-    parser.add_argument("--limit", type=float, default=150, metavar="SECONDS", help="the most time of a run (150)")
+    parser.add_argument("--limit", type=float, default=200, metavar="SECONDS", help="the most time of a run (200)")
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="environments, data, the broker (.bench)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the report goes (report in the folder)")
     parser.add_argument("--growth-events", type=int, default=1_000_000, metavar="N", help="events of the smallest size")
