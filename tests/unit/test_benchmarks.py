@@ -79,6 +79,15 @@ class TestProcessTree:
         assert 0.5 <= found.cpu_s < 2
         assert found.pss > 1_000_000
 
+    def test_the_time_of_a_child_that_nobody_waited_for_is_not_forgotten_when_it_ends(self, tmp_path: Path) -> None:
+        child = "import time\nwhile time.process_time() < 1.5: pass"
+        words = "import signal, subprocess, sys, time; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+        words += f"subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(5)"
+        found = run([sys.executable, "-c", words], tmp_path / "run", 30, None)
+        used = [one.cpu_s for one in found.samples]
+        assert used == sorted(used)
+        assert used[-1] >= 0.4
+
     def test_one_that_takes_too_long_is_ended_with_all_its_children(self, tmp_path: Path) -> None:
         child = "import time\nprint('{\"rows\": 3}', flush=True)\nprint('no JSON', flush=True)\ntime.sleep(60)"
         words = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
