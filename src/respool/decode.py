@@ -87,13 +87,14 @@ def _look_at(records: "DataFrame", decoder: JsonDecoder) -> "DataFrame":
 
     schema = _parse_schema(decoder)
     parsed, valid, alone = _parse(schema, decoder), F.expr("is_valid_utf8(CAST(value AS STRING))"), F.expr(_IS_ALONE)
+    kept = records.columns
     texts = _quick_texts(records.sparkSession, schema, decoder)
     if texts is not None:
         records = records.withColumn(_TEXTS, texts)
         plain = F.col(_TEXTS).isNotNull()
         parsed = F.when(plain, F.expr(_of_texts(schema))).otherwise(parsed)
         valid, alone = plain | valid, plain | alone
-    found = records.select("*", parsed.alias(_PARSED), valid.alias(_VALID), alone.alias(_ALONE)).drop(_TEXTS)
+    found = records.select(*map(quoted, kept), parsed.alias(_PARSED), valid.alias(_VALID), alone.alias(_ALONE))
     timed = found.withColumn(_TIME, F.expr(_event_time(_field(decoder.event_time))))
     return timed.withColumn("rejected", F.expr(_reason(schema, decoder)))
 

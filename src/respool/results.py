@@ -5,13 +5,11 @@ from an archive; what depends on the order or the batches in which events came c
 """
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 from respool.errors import PipelineError
-from respool.span import Span, parse_duration
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+from respool.span import EPOCH, Span, parse_duration
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ class Windows:
         return self.events(starts).end
 
     def _at_or_before(self, time: datetime) -> datetime:
-        origin = _EPOCH + self.offset_time
+        origin = EPOCH + self.offset_time
         return origin + (time - origin) // self.slide_time * self.slide_time
 
 

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta, timezone, tzinfo
 
 from respool.errors import SettingsError
 
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
 _UNITS = {
     timedelta(milliseconds=1): ("ms", "millisecond", "milliseconds"),
@@ -108,7 +109,7 @@ def parse_span(start: str, end: str, zone: tzinfo) -> Span:
 
 def micros(time: datetime) -> int:
     """Return a time in microseconds since 1970."""
-    return (time - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
+    return (time - EPOCH) // timedelta(microseconds=1)
 
 
 def hour_of(time: datetime) -> datetime:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from respool.clients import admin, asking, client, unreachable
 from respool.errors import BrokerError, TopicError, did_you_mean
 from respool.kafka import Kafka
+from respool.span import EPOCH
 
 if TYPE_CHECKING:
     import confluent_kafka
@@ -23,7 +24,6 @@ _SILENCE = 30.0  # seconds without a record that is known to be there, before re
 _DELIVERY = 60_000  # milliseconds for a record to be delivered; librdkafka would try for 5 minutes
 _AHEAD = 0.005  # seconds that producing may run ahead of its rate: waits shorter than this would only spin
 _HELD = 10_000  # records of one partition held in memory while another one is behind
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class Message(NamedTuple):
@@ -465,7 +465,7 @@ def _record(message: "confluent_kafka.Message", topic: str) -> Record | None:
 
 def _time(milliseconds: int) -> datetime:
     try:
-        return _EPOCH + timedelta(milliseconds=milliseconds)
+        return EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:  # a producer may write any 64-bit number
         return datetime.max.replace(tzinfo=timezone.utc)
 

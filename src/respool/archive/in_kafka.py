@@ -6,7 +6,7 @@ An offset need not be a record: transactions leave markers, compaction takes rec
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from respool import topics
@@ -15,6 +15,7 @@ from respool.archive.offsets import OffsetSet, Place, Range, joined, shared, wit
 from respool.clients import client
 from respool.errors import BrokerError, TopicError
 from respool.kafka import Kafka
+from respool.span import EPOCH
 
 if TYPE_CHECKING:
     import confluent_kafka
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 _SILENCE = 30.0  # seconds without an answer, before reading gives up
 _CHUNK = 10_000  # records taken at a time
 _RUNS = 100  # of a partition that are read apart; nearer ones are read through
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _OPTIONS = {
     "group.id": "respool",  # librdkafka asks for one; nothing joins it
     "enable.auto.commit": False,
@@ -133,7 +133,7 @@ def _same(kafka: Kafka, facts: ArchiveFacts, known: PlaceFacts) -> bool:
             return True
         moment = timedelta(milliseconds=message.timestamp()[1])
         return any(
-            (row["key"], row["value"], row["timestamp"] - _EPOCH) == (message.key(), message.value(), moment)
+            (row["key"], row["value"], row["timestamp"] - EPOCH) == (message.key(), message.value(), moment)
             for row in archived
         )
     finally:

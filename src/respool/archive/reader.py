@@ -16,7 +16,7 @@ from respool.archive.known import PREFIX
 from respool.archive.table import PARTITION_COLUMNS, Reading, Size, read
 from respool.checkpoint.delta_log import open_table
 from respool.errors import PipelineError
-from respool.span import Span, hour_of, micros
+from respool.span import EPOCH, Span, hour_of, micros
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -206,4 +206,14 @@ def _beginnings(actions: Any, times: Sequence[datetime | None]) -> Iterator[Begi
 
 
 def _columns(actions: Any, names: Sequence[str]) -> list[list[Any]]:
-    return [actions[name].to_pylist() if name in actions.column_names else [None] * len(actions) for name in names]
+    return [_values(actions[name]) if name in actions.column_names else [None] * len(actions) for name in names]
+
+
+def _values(column: Any) -> list[Any]:
+    """Return the values of a column; Arrow's own way to times takes ten times as long."""
+    import pyarrow as pa
+
+    if not pa.types.is_timestamp(column.type):
+        return list(column.to_pylist())
+    numbers = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+    return [None if one is None else EPOCH + timedelta(microseconds=one) for one in numbers]
