@@ -16,6 +16,7 @@ _COMPARED = {
     "sessions": "Sessions of every visit, by a gap of 10 minutes, from a topic to a topic.",
     "archive": "Every record to a Delta table, partitioned by date and hour of event time.",
 }
+_BEGIN, _END = "<!-- figures -->", "<!-- end of figures -->"
 
 
 def write(results: Results, out: Path) -> str:
@@ -29,9 +30,17 @@ def write(results: Results, out: Path) -> str:
 
 
 def publish(out: Path, docs: Path) -> None:
-    """Copy the chart and the figures of a report to the docs."""
+    """Copy the chart and the figures of a report to the docs, its tables between two marks of performance.md."""
     shutil.copyfile(out / "report.svg", docs / "performance.svg")
     shutil.copyfile(out / "report.json", docs / "performance.json")
+    page = docs / "performance.md"
+    before, begin, rest = page.read_text(encoding="utf-8").partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not (begin and end):
+        raise SystemExit(f"{page} has no place for figures: it needs a line {_BEGIN} and a line {_END}")
+    _, _, tables = (out / "report.md").read_text(encoding="utf-8").partition("\n")  # without its title
+    deeper = tables.strip().replace("\n## ", "\n### ")
+    page.write_text(f"{before}{_BEGIN}\n\n{deeper}\n\n{_END}{after}", encoding="utf-8")
 
 
 def markdown(results: Results) -> str:

@@ -166,7 +166,9 @@ def test_a_crash_between_the_two_commits_doubles_nothing(stage: Stage, topic: st
 
 def test_optimize_leaves_a_file_an_hour_and_a_rerun_doubles_nothing(stage: Stage, topic: str) -> None:
     hours = ("2025-09-04T07:00:00", "2025-09-04T08:00:00", "nonsense")
-    stage.send(topic, *(visit(number, hours[number % 3]) for number in range(24)))
+    # Keys spread them over both partitions; without, all may go to one.
+    visits = (visit(number, hours[number % 3])._replace(key=b"%d" % number) for number in range(24))
+    stage.send(topic, *visits)
     stage.run(topic, max_offsets_per_trigger=12)
     before, after = archive.optimize(stage.spark, str(stage.table))
     assert before.files > 6

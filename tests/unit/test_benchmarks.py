@@ -197,6 +197,22 @@ class TestReport:
         drawn = ElementTree.fromstring((tmp_path / "report.svg").read_text())
         assert "a <loop>" in [one.text for one in drawn.iter("{http://www.w3.org/2000/svg}text")]
 
+    def test_its_tables_take_the_place_of_older_ones_in_the_docs(self, tmp_path: Path) -> None:
+        page = tmp_path / "performance.md"
+        page.write_text("# Title\n\n<!-- figures -->\nolder figures\n<!-- end of figures -->\n\nmore\n")
+        report.write(_results(), tmp_path)
+        report.publish(tmp_path, tmp_path)
+        text = page.read_text()
+        assert text.startswith("# Title\n")
+        assert text.endswith("<!-- end of figures -->\n\nmore\n")
+        assert "### counts" in text
+        assert "100.0 (90.0–140.0)" in text
+        assert "older figures" not in text
+        page.write_text("no marks")
+        with pytest.raises(SystemExit, match="has no place for figures"):
+            report.publish(tmp_path, tmp_path)
+        assert page.read_text() == "no marks"
+
     def test_a_wrong_result_has_no_figure(self) -> None:
         results = _results()
         results.runs.append(_run("pyspark", 1e9, "wrong", "a window is missing"))
