@@ -53,6 +53,13 @@ class Run:
     said: dict[str, str] = field(default_factory=dict)
 
     @property
+    def fastest(self) -> float | None:
+        """Events a second between the two marks where it was fastest: for one without a steady rate."""
+        pairs = zip(self.marks, self.marks[1:], strict=False)
+        rates = [(after - before) / (end - begin) for (before, begin), (after, end) in pairs if end > begin]
+        return max(rates, default=None)
+
+    @property
     def counts(self) -> bool:
         """Whether its figures count: the result was right, or it was on its way when the time was up."""
         return self.status in ("right", "stopped")

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,16 @@ class TestReport:
             ("counts", "2.00 ×", True),
             ("counts", "2.00 × the fastest other, plain PySpark", True),
         ]
+
+    def test_one_that_was_stopped_too_early_is_held_to_its_fastest_batch(self) -> None:
+        results = _results()
+        results.runs = [one for one in results.runs if one.engine != "pyspark"]
+        marks = ((200_000, 100.0), (400_000, 150.0), (500_000, 200.0))
+        results.runs.append(replace(_run("pyspark", 0.0, "stopped"), steady=None, marks=marks))
+        found = next(one for one in goals(results) if "plain PySpark" in one.wanted)
+        own = results.figure("counts", "respool", "steady")
+        assert own is not None
+        assert found.found == f"{own.median / 4_000:.2f} × that of its fastest batch"
 
     def test_goals_of_the_other_jobs(self) -> None:
         results = _results()
