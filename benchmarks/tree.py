@@ -88,15 +88,12 @@ def _has_children() -> bool:
 
 
 def _descendants() -> Iterator[int]:
-    """Yield the processes below this one, but those that have ended."""
-    below = {os.getpid()}
+    """Yield the processes below this one, parents before their children, but those that have ended."""
     parents = dict(_parents())
-    grown = True
-    while grown:
-        found = {pid for pid, parent in parents.items() if parent in below} - below
-        below |= found
-        grown = bool(found)
-    yield from below - {os.getpid()}
+    generation = {os.getpid()}
+    while generation:
+        generation = {pid for pid, parent in parents.items() if parent in generation}
+        yield from generation
 
 
 def _parents() -> Iterator[tuple[int, int]]:
@@ -115,7 +112,8 @@ def _sample() -> dict[str, float]:
     """Return what the tree holds and has taken by now.
 
     `rss` and `pss` are bytes in memory, shared pages counted for each process or once; `cpu_s` is the CPU time of the
-    processes that are there and of those they have waited for.
+    processes that are there and of those they have waited for. Parents are looked at first: one that waits for a child
+    afterwards would have its time, too.
     """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     found = {"rss": 0.0, "pss": 0.0, "cpu_s": ended.ru_utime + ended.ru_stime}
