@@ -31,8 +31,6 @@ def write(results: Results, out: Path) -> str:
 
 def publish(out: Path, docs: Path) -> None:
     """Copy the chart and the figures of a report to the docs, its tables between two marks of performance.md."""
-    shutil.copyfile(out / "report.svg", docs / "performance.svg")
-    shutil.copyfile(out / "report.json", docs / "performance.json")
     page = docs / "performance.md"
     before, begin, rest = page.read_text(encoding="utf-8").partition(_BEGIN)
     _, end, after = rest.partition(_END)
@@ -40,6 +38,8 @@ def publish(out: Path, docs: Path) -> None:
         raise SystemExit(f"{page} has no place for figures: it needs a line {_BEGIN} and a line {_END}")
     _, _, tables = (out / "report.md").read_text(encoding="utf-8").partition("\n")  # without its title
     deeper = tables.strip().replace("\n## ", "\n### ")
+    shutil.copyfile(out / "report.svg", docs / "performance.svg")
+    shutil.copyfile(out / "report.json", docs / "performance.json")
     page.write_text(f"{before}{_BEGIN}\n\n{deeper}\n\n{_END}{after}", encoding="utf-8")
 
 

@@ -22,6 +22,8 @@ _FETCHING = {
     "kafka.max.poll.records": "50000",
     "kafka.max.partition.fetch.bytes": str(4 << 20),
     "kafka.receive.buffer.bytes": str(1 << 20),
+    # At the end of a topic a broker holds its answer back, half a second by default, and Spark's next question waits
+    # behind it. Spark asks only for records that are there.
     "kafka.fetch.max.wait.ms": "10",
 }
 

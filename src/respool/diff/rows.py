@@ -12,6 +12,7 @@ from respool.diff.model import Request, Side
 from respool.diff.versions import then_version
 from respool.kafka import Kafka
 from respool.sinks import batch_header, newest_records
+from respool.sql import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -110,7 +111,7 @@ def _version_rows(spark: "SparkSession", request: Request, side: Side, version: 
     options = {"timeZone": next(filter(None, zones), "UTC")} if request.mixed else {"timeZone": "UTC", **_EXACT}
 
     def json(names: Iterable[str]) -> "Column":
-        return F.to_json(F.struct(*[F.col(_quoted(name)) for name in names]), options).cast("binary")
+        return F.to_json(F.struct(*[F.col(quoted(name)) for name in names]), options).cast("binary")
 
     columns = request.key_columns()
     by_columns = request.mixed or not columns
@@ -198,7 +199,3 @@ def _json_text(text: "Column") -> "Column":
 
     array = F.to_json(F.array(text))
     return F.substring(array, F.lit(2), F.length(array) - 2)
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
