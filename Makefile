@@ -39,13 +39,22 @@ TESTS := tests/scenarios tests/kafka tests/spark tests/unit
 bench: $(STAMP) ## Measure respool beside its peers, and write a report (ARGS=--help lists what can be asked for)
 	$(BIN)/python -m benchmarks $(ARGS)
 
+.PHONY: chaos
+chaos: $(STAMP) ## Inject faults into running pipelines, and check that nothing is lost (ARGS="--seed 123 --minutes 5")
+	$(BIN)/python -m chaos $(ARGS)
+
+.PHONY: mutants
+mutants: $(STAMP) ## Change the modules that differ from origin/main in small ways; a unit test must fail (ARGS=--help)
+	PYTHONPATH=tests $(BIN)/python -m mutants $(ARGS)
+
 .PHONY: lock
 lock: $(STAMP) ## Write the pinned requirements again, from pyproject.toml
 	$(BIN)/uv pip compile $(LOCK) --group build -o requirements/build.txt
 	$(BIN)/uv pip compile $(LOCK) pyproject.toml --group dev -o requirements/dev.txt
+	$(BIN)/uv pip compile $(LOCK) --group mutants -o requirements/mutants.txt
 LOCK := --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-emit-index-url \
 	--custom-compile-command 'make lock'
 
 .PHONY: clean
 clean: ## Remove .venv and caches; .respool stays
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis

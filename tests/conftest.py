@@ -28,12 +28,13 @@ hypothesis.settings.load_profile("respool")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_environment(request: pytest.FixtureRequest) -> Iterator[None]:
+def _own_environment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No setting of the person who runs the tests reaches them; every JVM that they start is a quick one."""
     kept = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("RESPOOL_")}
     # As Spark's workers and a user's terminal have it, so that times are seen not to depend on it.
     os.environ["TZ"] = "America/New_York"
     time.tzset()
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))  # of the key that journals are sealed with
     with ExitStack() as stack:
         if any("unit" not in item.path.parts for item in request.session.items):
             archive = stack.enter_context(jvm.archive_in(request.config.rootpath / ".pytest_cache" / "jvm"))

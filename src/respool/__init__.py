@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from respool.archive.pipelines import archive_of
+    from respool.checking import Finding, check
     from respool.decode import JsonDecoder
     from respool.delta_sink import DeltaSink
     from respool.errors import RespoolError
@@ -17,6 +18,7 @@ __all__ = [
     "ByArrival",
     "ConsoleSink",
     "DeltaSink",
+    "Finding",
     "FunctionSink",
     "JsonDecoder",
     "KafkaSink",
@@ -26,12 +28,14 @@ __all__ = [
     "Windows",
     "__version__",
     "archive_of",
+    "check",
 ]
 
 _MODULES = {
     "ByArrival": "results",
     "ConsoleSink": "sinks",
     "DeltaSink": "delta_sink",
+    "Finding": "checking",
     "FunctionSink": "sinks",
     "JsonDecoder": "decode",
     "KafkaSink": "sinks",
@@ -40,6 +44,7 @@ _MODULES = {
     "Sessions": "results",
     "Windows": "results",
     "archive_of": "archive.pipelines",
+    "check": "checking",
 }
 
 

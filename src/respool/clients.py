@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from respool.errors import BrokerError, SettingsError
+from respool.errors import BrokerError, BrokerUnreachable, SettingsError
 from respool.kafka import Kafka
 
 if TYPE_CHECKING:
@@ -45,8 +45,12 @@ def asking(kafka: Kafka) -> Iterator[None]:
 
 
 def unreachable(kafka: Kafka, error: Exception) -> BrokerError:
-    """Return the BrokerError that tells of a KafkaException."""
-    return BrokerError(
+    """Return the BrokerError for a KafkaException: `BrokerUnreachable` when no broker answered."""
+    from confluent_kafka import KafkaError
+
+    silent = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
+    kind = BrokerUnreachable if error.args[0].code() in silent else BrokerError
+    return kind(
         f"The broker at {kafka.bootstrap_servers} did not do what it was asked: {error.args[0].str()}. "
         "Check that it runs and that you may use it, and try again."
     )

@@ -1,9 +1,10 @@
 """Records become events; a record that does not decode becomes a rejected record with a reason.
 
 Decoding never fails a query. The value of a record must be one JSON object in UTF-8, its fields of the declared types,
-fields declared NOT NULL present, its event time readable.
+fields declared NOT NULL present, also those of nested structs, its event time readable.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -12,7 +13,7 @@ from respool.sql import literal, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 _CORRUPT = "_respool_corrupt"
 _QUICK = ("respool_quick_json", "respool.QuickJson")  # as Spark calls it, and its class in own_classes.JAR
@@ -34,9 +35,10 @@ class JsonDecoder:
 
     Attributes:
         schema: The event's fields as Spark DDL, such as `visit_id STRING NOT NULL, event_time TIMESTAMP`. Other fields
-            of a record are ignored; NOT NULL makes a field required.
-        event_time: The field that holds the event time: ISO-8601 text, read in the pipeline's time zone when it names
-            no zone of its own.
+            of a record are ignored; NOT NULL makes a field required, also one of a struct that is present.
+        event_time: The field that holds the event time: ISO-8601 text such as `2025-09-04T07:30Z`, read in the
+            pipeline's time zone when it names no zone of its own. A space may stand for the T, seconds may be left out
+            and have a fraction of any length (kept to the microsecond), an offset is `Z`, `+02:00`, `+0200` or `+02`.
     """
 
     schema: str
@@ -110,7 +112,7 @@ def _fields(decoder: JsonDecoder) -> "list[Column]":
 
 def _parse_schema(decoder: JsonDecoder) -> "StructType":
     from pyspark.errors import PySparkException
-    from pyspark.sql.types import StructType, TimestampType
+    from pyspark.sql.types import StructType
 
     try:
         schema = cast(StructType, StructType.fromDDL(decoder.schema))
@@ -119,6 +121,35 @@ def _parse_schema(decoder: JsonDecoder) -> "StructType":
             f"The decoder's schema '{decoder.schema}' is not readable. Write fields as NAME TYPE, separated by commas, "
             "such as: visit_id STRING NOT NULL, event_time TIMESTAMP."
         ) from error
+    _check(decoder, schema)
+    return schema
+
+
+def check(decoder: JsonDecoder) -> list[str]:
+    """Return the names of the event's fields, without a JVM; raise PipelineError for a decoder that cannot be used."""
+    from respool.ddl import DdlError, parse_ddl
+
+    try:
+        schema = parse_ddl(decoder.schema)
+    except DdlError as error:
+        raise PipelineError(
+            f"The decoder's schema '{decoder.schema}' is not readable: {error} Write fields as NAME TYPE, separated by "
+            "commas, such as: visit_id STRING NOT NULL, event_time TIMESTAMP."
+        ) from error
+    _check(decoder, schema)
+    return schema.names
+
+
+def _check(decoder: JsonDecoder, schema: "StructType") -> None:
+    from pyspark.sql.types import TimestampType
+
+    names = [name.lower() for name in schema.names]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise PipelineError(
+            f"The decoder's schema has the field '{twice}' twice; Spark does not tell capital letters from small ones. "
+            "Leave one of them out."
+        )
     if decoder.event_time not in schema.names:
         raise PipelineError(
             f"The decoder's event time '{decoder.event_time}' is not one of its fields ({', '.join(schema.names)}). "
@@ -126,7 +157,6 @@ def _parse_schema(decoder: JsonDecoder) -> "StructType":
         )
     if not isinstance(schema[decoder.event_time].dataType, TimestampType):
         raise PipelineError(f"The decoder's event time '{decoder.event_time}' must be declared as TIMESTAMP.")
-    return schema
 
 
 def _quick_texts(spark: "SparkSession", schema: "StructType", decoder: JsonDecoder) -> "Column | None":
@@ -167,11 +197,20 @@ def _parse(schema: "StructType", decoder: JsonDecoder) -> "Column":
 def _event_time(text: str) -> str:
     """Read ISO-8601 date and time; Spark alone would also take '07:00' (today) and '12345' (a year).
 
-    The first and the last year that four digits can say are refused: in some time zone Python cannot hold them.
+    Spark needs seconds before a zone, and capital letters: what lacks them is completed. The first and the last year
+    that four digits can say are refused: in some time zone Python cannot hold them.
     """
     complete = f"substring({text}, 5, 1) = '-' AND substring({text}, 14, 1) = ':'"
     complete += f" AND NOT startswith({text}, '0000') AND NOT startswith({text}, '9999')"
-    return f"CASE WHEN {complete} THEN try_cast({text} AS TIMESTAMP) END"
+    # Most times are as Spark reads them; a regular expression costs more than to parse one.
+    usual = f"substring({text}, 11, 1) <> 't' AND substring({text}, 17, 1) = ':' AND NOT endswith({text}, 'z')"
+    capital = f"concat(substring({text}, 1, 10), upper(substring({text}, 11, 1)), substring({text}, 12))"
+    capital = f"regexp_replace({capital}, '(?<=[0-9])z$', 'Z')"
+    with_seconds = f"regexp_replace({capital}, '^(.{{16}})(?=[Z+ -])', '$1:00')"
+    return (
+        f"CASE WHEN {complete} THEN "
+        f"CASE WHEN {usual} THEN try_cast({text} AS TIMESTAMP) ELSE try_cast({with_seconds} AS TIMESTAMP) END END"
+    )
 
 
 def _reason(schema: "StructType", decoder: JsonDecoder) -> str:
@@ -188,10 +227,44 @@ def _reason(schema: "StructType", decoder: JsonDecoder) -> str:
         f"{_field(time)} IS NULL": f"{time} is missing",
         f"{_TIME} IS NULL": f"{time} is not readable",
     }
-    for field in schema:
-        if not field.nullable:
-            reasons.setdefault(f"{_field(field.name)} IS NULL", f"{field.name} is missing")
+    for missing, path in _required(schema, _PARSED):
+        reasons.setdefault(missing, f"{path} is missing")
     return f"CASE {' '.join(f'WHEN {when} THEN {literal(reason)}' for when, reason in reasons.items())} END"
+
+
+def _required(kind: "DataType", value: str, path: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Yield what is true in SQL when a required part of a value is missing, and the path of that part.
+
+    Spark's `from_json` takes every part as one that may be missing. The parts of something that is itself missing are
+    not required. In a path, `[]` stands for the elements of an array and for the values of a map.
+
+    Args:
+        kind: The declared type.
+        value: The value, in SQL.
+        path: Its path.
+        depth: How many arrays and maps it is in.
+    """
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        fields = [(one, f"{value}.{quoted(one.name)}", f"{path}.{one.name}".lstrip(".")) for one in kind]
+        for field, inner, name in fields:
+            if not field.nullable:
+                yield f"{value} IS NOT NULL AND {inner} IS NULL" if path else f"{inner} IS NULL", name
+        for field, inner, name in fields:
+            yield from _required(field.dataType, inner, name, depth)
+    elif isinstance(kind, ArrayType):
+        yield from _required_inside(kind.elementType, kind.containsNull, value, path, depth)
+    elif isinstance(kind, MapType):
+        yield from _required_inside(kind.valueType, kind.valueContainsNull, f"map_values({value})", path, depth)
+
+
+def _required_inside(kind: "DataType", nullable: bool, array: str, path: str, depth: int) -> Iterator[tuple[str, str]]:
+    element, path = f"respool_{depth}", f"{path}[]"
+    if not nullable:
+        yield f"exists({array}, {element} -> {element} IS NULL)", path
+    for missing, name in _required(kind, element, path, depth + 1):
+        yield f"exists({array}, {element} -> {missing})", name
 
 
 def _field(name: str) -> str:

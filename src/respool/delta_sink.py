@@ -9,10 +9,13 @@ from uuid import uuid4
 from respool.archive.table import identifier
 from respool.errors import PipelineError
 from respool.kafka import Kafka
+from respool.locations import scheme_of
+from respool.rendering import json_of
 from respool.sinks import Output, Write
+from respool.sql import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 _ATTEMPTS = 20  # at a commit that others keep coming before
@@ -71,11 +74,12 @@ class DeltaSink:
         """Return results with their `key` and `value` as bytes, and the `row` itself."""
         from pyspark.sql import functions as F
 
-        row = F.struct(*[F.col(f"`{name}`") for name in rows.columns if name != self.withdrawn])
-        value = F.to_json(row, {"timestampFormat": _EXACT})
+        names = [name for name in rows.columns if name != self.withdrawn]
+        row = F.struct(*[F.col(quoted(name)) for name in names])
+        key, value = F.expr(json_of(rows.schema, self.key)), F.expr(json_of(rows.schema, names))
         if self.withdrawn in rows.columns:  # the table itself has no such column
             value = F.when(~F.coalesce(F.col(f"`{self.withdrawn}`"), F.lit(False)), value)
-        return rows.select(self._key().alias("key"), value.cast("binary").alias("value"), row.alias("row"))
+        return rows.select(key.cast("binary").alias("key"), value.cast("binary").alias("value"), row.alias("row"))
 
     def published(self, spark: "SparkSession", write: Write, rows: "StructType") -> "DataFrame":
         """Return what the table holds now; of the writing of a row nothing is known."""
@@ -104,7 +108,7 @@ class DeltaSink:
 
     def locate(self, home: Path) -> str:
         """Return where the table is."""
-        if "://" in self.table:
+        if scheme_of(self.table) is not None:
             return self.table
         return str((home / "results" / Path(self.table).expanduser()).absolute())
 
@@ -112,12 +116,6 @@ class DeltaSink:
         fields = [field for field in rows if field.name != self.withdrawn]
         empty = spark.createDataFrame([], type(rows)(fields))
         empty.write.format("delta").mode("ignore").save(self.locate(home))
-
-    def _key(self) -> "Column":
-        from pyspark.sql import functions as F
-
-        struct = F.struct(*[F.col(f"`{name}`") for name in self.key])
-        return F.to_json(struct, {"timestampFormat": _EXACT}).cast("binary")
 
     def _merge(self, view: str, columns: list[str], home: Path) -> str:
         same = " AND ".join(f"t.`{name}` <=> s.row.`{name}`" for name in self.key)
@@ -131,9 +129,6 @@ class DeltaSink:
             f"WHEN NOT MATCHED AND s.value IS NOT NULL THEN INSERT ({named}) VALUES ({values})",  # noqa: S608  (names)
         ]
         return " ".join(clauses)
-
-
-_EXACT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 
 
 def _insist(spark: "SparkSession", statement: str) -> None:

@@ -4,6 +4,7 @@ RespoolError
 ├── SettingsError      respool.toml, a RESPOOL_* variable or a flag cannot be read
 ├── MachineError       something the machine lacks: Java, a jar, disk space
 ├── BrokerError        Kafka cannot be started, reached or stopped
+│   └── BrokerUnreachable   no broker of the cluster answered; waiting may help
 ├── TopicError         a topic is missing, vanished or cannot be created
 ├── PipelineError      a pipeline is unknown or badly defined
 ├── CheckpointError    a checkpoint belongs to another pipeline, is in use or cannot be read
@@ -30,6 +31,10 @@ class MachineError(RespoolError):
 
 class BrokerError(RespoolError):
     """Kafka cannot be started, reached or stopped."""
+
+
+class BrokerUnreachable(BrokerError):
+    """No broker of the cluster answered: waiting may help."""
 
 
 class TopicError(RespoolError):

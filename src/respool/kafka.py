@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from respool.errors import SettingsError
+from respool.small_files import read_small_text
 
 # Names that only one client knows. One that ends with a dot stands for all that start so.
 _JAVA_ONLY = (
@@ -62,6 +63,8 @@ _PASSWORD_LOGINS = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+# As Java's client reads it: a protocol may stand before, an IPv6 address is in brackets.
+_SERVER = re.compile(r"(?:[\w.-]+://)?(?:[\w.%-]+|\[[0-9A-Fa-f:.%\w-]+\]):(?P<port>\d{1,5})")
 _CHECK_HOST = "ssl.endpoint.identification.algorithm"
 
 
@@ -77,6 +80,16 @@ class Kafka:
     bootstrap_servers: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    def __post_init__(self) -> None:
+        """Refuse addresses that no client could use."""
+        for server in self.bootstrap_servers.split(","):
+            address = _SERVER.fullmatch(server.strip())
+            if address is None or not 0 < int(address["port"]) < 65536:
+                raise SettingsError(
+                    f"The Kafka address '{self.bootstrap_servers}' is not HOST:PORT; expected for example "
+                    f"{_example(server.strip())}, several joined with commas. Correct bootstrap_servers."
+                )
+
     def for_client(self) -> dict[str, str | int | float | bool]:
         """Return the options of a confluent-kafka client."""
         translated = _client_sasl(self.options) | _client_ssl(self.options)
@@ -87,6 +100,26 @@ class Kafka:
         translated = _java_sasl(self.options) | _java_ssl(self.options)
         java = {**_without(self.options, _CLIENT_ONLY), **translated, "bootstrap.servers": self.bootstrap_servers}
         return {f"kafka.{name}": value for name, value in java.items()}
+
+
+def check_embedded(options: Mapping[str, str]) -> None:
+    """Raise SettingsError for options of clients that the embedded broker cannot serve: it has no encryption or logins.
+
+    Args:
+        options: The options of the `[kafka]` table.
+    """
+    secure = [name for name in options if name.startswith(("sasl.", "ssl."))]
+    if options.get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT":
+        secure.insert(0, "security.protocol")
+    if secure:
+        raise SettingsError(
+            f"[kafka] of respool.toml has {secure[0]}, but the embedded broker has neither encryption nor logins. Name "
+            "the Kafka that it is for with bootstrap_servers or --bootstrap-servers, or remove it."
+        )
+
+
+def _example(server: str) -> str:
+    return f"{server}:9092" if re.fullmatch(r"[\w.-]+", server) else "localhost:9092"
 
 
 def _without(options: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
@@ -167,7 +200,7 @@ def _pem(options: Mapping[str, str], what: str) -> str:
     if name not in options:
         raise SettingsError(f"[kafka] has a client certificate but no {name}. Add it.")
     try:
-        return Path(options[name]).read_text(encoding="utf-8")
+        return read_small_text(Path(options[name]))
     except OSError as error:
         raise SettingsError(
             f"[kafka] {name} names {options[name]}, which cannot be read: {error.strerror}. Correct it."

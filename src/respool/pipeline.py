@@ -2,24 +2,26 @@
 
 import hashlib
 import importlib
-import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from respool.decode import JsonDecoder, decode, decode_events
-from respool.errors import PipelineError, RespoolError, did_you_mean
+from respool.errors import PipelineError, RespoolError, SettingsError, did_you_mean
+from respool.parameters import Parameter, parameters_of
 from respool.results import Results, Sessions, Windows
 from respool.settings import check_timezone
 from respool.sinks import RejectedSink, Sink
 from respool.span import parse_duration, spark_interval
+from respool.sql import literal, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+OutputMode = Literal["append", "update", "complete"]
 # The pipelines that come with respool. Each name leads to a function whose keyword arguments are the parameters.
 BUILT_IN: Mapping[str, str] = {
     "visit-counts": "respool.visits.counts:visit_counts",
@@ -31,41 +33,6 @@ BUILT_IN: Mapping[str, str] = {
     "browser-stats-stateful": "respool.visits.browsers:browser_stats_stateful",
     "micro-batch": "respool.visits.micro_batch:micro_batch",
 }
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """What can be set in a pipeline with `--set NAME=VALUE` or in respool.toml.
-
-    Attributes:
-        pipeline: The pipeline's name.
-        name: Its own.
-        default: What it is when it is not set.
-        kind: Its type.
-    """
-
-    pipeline: str
-    name: str
-    default: object
-    kind: object
-
-    def read(self, value: object) -> object:
-        """Return the value of this parameter from text, or from what a settings file gave."""
-        if self.kind is int or self.kind == int | None:
-            try:
-                return int(str(value))
-            except ValueError:
-                raise self._unreadable(value, "a whole number") from None
-        if self.kind is bool:
-            if str(value).lower() not in ("true", "false"):
-                raise self._unreadable(value, "true or false")
-            return str(value).lower() == "true"
-        if not isinstance(value, str) or not value:
-            raise self._unreadable(value, "text")
-        return value
-
-    def _unreadable(self, value: object, expected: str) -> PipelineError:
-        return PipelineError(f"The parameter {self.name} of {self.pipeline} is {value!r}; expected {expected}.")
 
 
 @dataclass(frozen=True)
@@ -99,7 +66,7 @@ class Pipeline:
     decode: JsonDecoder | None = None
     summary: str = ""
     watermark: str | None = None
-    output_mode: Literal["append", "update", "complete"] = "append"
+    output_mode: OutputMode = "append"
     trigger: str | None = None
     max_offsets_per_trigger: int | None = None
     timezone: str = "UTC"
@@ -162,16 +129,47 @@ class Pipeline:
         }
 
 
-def rejected(topic: str, decoder: JsonDecoder) -> Pipeline:
-    """Return the companion of all pipelines that read `topic` with `decoder`: it keeps the rejected records."""
-    digest = hashlib.sha256(f"{decoder.schema}\n{decoder.event_time}".encode()).hexdigest()[:8]
+def rejected(topic: str, decoders: Mapping[JsonDecoder, Sequence[str]]) -> Pipeline:
+    """Return the companion of pipelines that read `topic`: it keeps the records that one of their decoders rejects.
+
+    Each record is kept once, however many decoders reject it.
+
+    Args:
+        topic: The topic.
+        decoders: The decoders, each with the names of its pipelines.
+    """
+    digests = sorted(_digest(f"{one.schema}\n{one.event_time}") for one in decoders)
     return Pipeline(
-        name=f"rejected-{topic}-{digest}",
+        name=f"rejected-{topic}-{digests[0] if len(digests) == 1 else _digest(' '.join(digests))}",
         topic=topic,
-        transform=lambda records: decode(records, decoder).where("rejected IS NOT NULL"),
+        transform=lambda records: _rejected_by_any(records, decoders),
         sink=RejectedSink(f"{topic}-rejected"),
         summary=f"Keeps the records of {topic} that do not decode",
     )
+
+
+def _rejected_by_any(records: "DataFrame", decoders: Mapping[JsonDecoder, Sequence[str]]) -> "DataFrame":
+    """Return the rejected records: `rejected` has the reasons; `rejected_by` the pipelines, of several decoders."""
+    if len(decoders) == 1:
+        [decoder] = decoders
+        return decode(records, decoder).where("rejected IS NOT NULL")
+    rows, columns = records, records.columns
+    reasons = [f"_respool_reason_{number}" for number in range(len(decoders))]
+    for reason, decoder in zip(reasons, decoders, strict=True):
+        rows = decode(rows, decoder).withColumnRenamed("rejected", reason).drop("event")
+    names = (
+        f"CASE WHEN {reason} IS NOT NULL THEN {literal(', '.join(sorted(names)))} END"
+        for reason, names in zip(reasons, decoders.values(), strict=True)
+    )
+    return rows.where(f"coalesce({', '.join(reasons)}) IS NOT NULL").selectExpr(
+        *map(quoted, columns),
+        f"array_join(array_distinct(array_compact(array({', '.join(reasons)}))), '; ') AS rejected",
+        f"concat_ws(', ', {', '.join(names)}) AS rejected_by",
+    )
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def find(name: str, values: Mapping[str, object] | None = None) -> Pipeline:
@@ -197,6 +195,12 @@ def find(name: str, values: Mapping[str, object] | None = None) -> Pipeline:
                 f"The pipeline {name} has no parameter '{key}'.{did_you_mean(key, list(known))} "
                 f"Its parameters are: {', '.join(known) or 'none'}."
             )
+    for one in known.values():
+        if one.is_required and one.name not in values:
+            raise PipelineError(
+                f"The pipeline {name} needs a value for its parameter '{one.name}'. Set it with --set "
+                f'{one.name}=VALUE, or in [pipelines."{name}"] of respool.toml.'
+            )
     made = _call(found, {key: known[key].read(value) for key, value in values.items()}, name)
     if not isinstance(made, Pipeline):
         raise PipelineError(
@@ -205,16 +209,51 @@ def find(name: str, values: Mapping[str, object] | None = None) -> Pipeline:
     return made
 
 
+def section_values(names: Sequence[str], sections: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
+    """Return the parameters that respool.toml sets for each pipeline.
+
+    The section of a pipeline is `[pipelines.NAME]` with its name in a command, such as "shop:orders", or with the name
+    that the Pipeline has itself.
+
+    Args:
+        names: The pipelines of a command.
+        sections: The tables under `pipelines` in respool.toml.
+
+    Raises:
+        SettingsError: A section is not of any pipeline.
+    """
+    values: dict[str, dict[str, object]] = {}
+    used = set(names)
+    for name in names:
+        values[name] = dict(sections.get(name, {}))
+        own = _own_name(name, values[name]) if set(sections) - used - set(BUILT_IN) else name
+        if own != name and own not in BUILT_IN and own in sections:
+            values[name] = {**sections[own], **values[name]}
+            used.add(own)
+    for section in sections:
+        if section not in used and section not in BUILT_IN and ":" not in section:
+            raise SettingsError(
+                f"[pipelines.{section}] in respool.toml is not of a pipeline."
+                f"{did_you_mean(section, [*BUILT_IN, *names])} The pipelines are: {', '.join(BUILT_IN)}. For a "
+                "pipeline of your own write its module and object: "
+                f'[pipelines."my_app.pipelines:{section}"].'
+            )
+    return values
+
+
+def _own_name(name: str, values: Mapping[str, object]) -> str:
+    """Return the name that a pipeline has itself; as far as it can be made without more parameters."""
+    try:
+        found = _load(name)
+        return found.name if isinstance(found, Pipeline) else find(name, values).name
+    except RespoolError:  # reported when it is made with all its parameters
+        return name.rpartition(":")[2]
+
+
 def parameters(name: str) -> list[Parameter]:
     """Return the parameters of a pipeline: the keyword arguments of the function that makes it."""
     found = _load(name)
-    if isinstance(found, Pipeline) or not callable(found):
-        return []
-    try:
-        arguments = inspect.signature(found, eval_str=True).parameters.values()
-    except (TypeError, ValueError, NameError) as error:
-        raise PipelineError(f"{name} cannot be called to make a pipeline: {error}.") from error
-    return [Parameter(name, one.name, one.default, one.annotation) for one in arguments]
+    return parameters_of(found, name) if callable(found) and not isinstance(found, Pipeline) else []
 
 
 def _load(name: str) -> object:

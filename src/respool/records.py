@@ -25,6 +25,8 @@ _FETCHING = {
     # At the end of a topic a broker holds its answer back, half a second by default, and Spark's next question waits
     # behind it. Spark asks only for records that are there.
     "kafka.fetch.max.wait.ms": "10",
+    # A broker that is away for a minute or two is waited for inside the query; what takes longer restarts it.
+    "kafka.default.api.timeout.ms": "120000",
 }
 
 

@@ -14,6 +14,8 @@ from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 from respool.errors import SettingsError, did_you_mean
+from respool.locations import scheme_of
+from respool.small_files import read_small_text
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -88,17 +90,33 @@ def load(
     values: dict[str, Any] = {}
     named = environ.get("RESPOOL_CONFIG")
     file = Path(named).expanduser() if named else folder / CONFIG_FILE
-    if named and not file.is_file():
+    if named and not file.exists():
         raise SettingsError(f"RESPOOL_CONFIG names {file}, which is not there. Correct it or unset it.")
-    if file.is_file():
+    if file.exists():
         values |= _from_file(file, environ)
     values |= _from_environment(environ)
     values |= {name: value for name, value in (flags or {}).items() if value is not None}
     settings = replace(Settings(), **values)
     if settings.timezone is not None:
         check_timezone(settings.timezone)
-    home = Path(settings.home).expanduser()
-    return replace(settings, home=home if home.is_absolute() else folder / home)
+    return replace(settings, home=_home(Path(settings.home), folder))
+
+
+def _home(home: Path, folder: Path) -> Path:
+    if scheme_of(str(home)) is not None:
+        raise SettingsError(
+            f"The home is {home}, a URL; expected a folder on a local disk. Name it with --home. Checkpoints and "
+            "savepoints can be elsewhere: see --checkpoint and --savepoints."
+        )
+    home = folder / home.expanduser()
+    for part in (home, *home.parents):
+        if part.exists():
+            if not part.is_dir():
+                raise SettingsError(
+                    f"The home is {home}, but {part} is a file; expected a folder. Name it with --home."
+                )
+            break
+    return home
 
 
 def check_timezone(name: str) -> str:
@@ -118,7 +136,7 @@ def check_timezone(name: str) -> str:
 
 def _from_file(file: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     try:
-        found = tomllib.loads(file.read_text(encoding="utf-8"))
+        found = tomllib.loads(read_small_text(file))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file} is not readable as TOML: {error}. Correct that line.") from error
     except OSError as error:
@@ -181,6 +199,11 @@ def _table(key: str, value: Any, file: Path, environ: Mapping[str, str]) -> dict
             raise SettingsError(f"{key}.{name} in {file} is {one!r}; expected text, a number, true or false.")
         if name in table:
             raise SettingsError(f"{file} has {key}.{name} twice, with quotes and without. Remove one of them.")
+        if key == "spark" and not name.startswith("spark."):
+            raise SettingsError(
+                f"{name} in the [spark] table of {file} is not a setting of Spark: its names start with 'spark.'. "
+                f"Write {'spark.hadoop.' if name.startswith(('fs.', 'dfs.')) else 'spark.'}{name} in its place."
+            )
         text = str(one).lower() if isinstance(one, bool) else str(one)
         table[name] = _secret(f"{key}.{name} in {file}", text, environ, file.parent)
     return table
@@ -210,7 +233,7 @@ def _secret(where: str, text: str, environ: Mapping[str, str], folder: Path) -> 
     if kind == "file" and name and not name.startswith("//"):
         file = folder / Path(name).expanduser()
         try:
-            return file.read_text(encoding="utf-8").rstrip("\r\n")
+            return read_small_text(file).rstrip("\r\n")
         except OSError as error:
             raise SettingsError(
                 f"{where} asks for the file {file}, which cannot be read: {error.strerror}. Correct its name."

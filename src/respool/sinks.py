@@ -1,12 +1,15 @@
 """Where results go. A batch of a stream and a result computed again are written by the same code."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from respool import topics
+from respool.errors import PipelineError, did_you_mean
 from respool.kafka import Kafka
+from respool.printable import printable
+from respool.rendering import json_of
 from respool.sql import literal, quoted
 
 if TYPE_CHECKING:
@@ -52,6 +55,7 @@ class Output:
     key: tuple[str, ...] = ()
 
 
+@runtime_checkable
 class Sink(Protocol):
     """A place for results. One whose results can be read again is a `ReadableSink`, too."""
 
@@ -127,7 +131,7 @@ class KafkaSink:
     Attributes:
         topic: The topic; created when missing.
         key: The columns that identify a result, so that a consumer can upsert: one text column is written as it is,
-            others as JSON.
+            others as JSON. Times have milliseconds, and microseconds where these are not zero.
         withdrawn: A boolean column; a row where it is true takes back what was said under its key, and is sent without
             a value: a tombstone. The column itself is not sent.
     """
@@ -156,7 +160,7 @@ class KafkaSink:
 
     def prepare(self, kafka: Kafka, source_topic: str) -> None:
         """Create the topic when it is missing."""
-        topics.ensure(kafka, self.topic)
+        _ensure_for(kafka, self.topic, source_topic)
 
     def write(self, frame: "DataFrame", write: Write) -> None:
         """Send every row as a record."""
@@ -193,18 +197,20 @@ class KafkaSink:
     def _rendered(self, rows: "DataFrame") -> tuple[str, str, str]:
         """Return key, value and row of results, in SQL."""
         schema = rows.schema
-        row = _struct(name for name in schema.names if name != self.withdrawn)
-        value = f"to_json({row})"
+        names = [name for name in schema.names if name != self.withdrawn]
+        row, value = _struct(names), json_of(schema, names)
         if self.withdrawn:
             value = f"CASE WHEN NOT coalesce({quoted(self.withdrawn)}, false) THEN {value} END"
         return f"CAST({self._key(schema)} AS BINARY) AS key", f"CAST({value} AS BINARY) AS value", f"{row} AS row"
 
     def _key(self, rows: "StructType") -> str:
+        from pyspark.sql.types import StringType
+
         if not self.key:
             return "NULL"
-        if len(self.key) == 1 and rows[self.key[0]].dataType.simpleString() == "string":
+        if len(self.key) == 1 and any(one.name == self.key[0] and one.dataType == StringType() for one in rows):
             return quoted(self.key[0])
-        return f"to_json({_struct(self.key)})"
+        return json_of(rows, self.key)
 
 
 @dataclass(frozen=True)
@@ -233,8 +239,7 @@ class RejectedSink:
 
     def prepare(self, kafka: Kafka, source_topic: str) -> None:
         """Create the topic when it is missing."""
-        largest = topics.max_message_bytes(kafka, source_topic)
-        topics.ensure(kafka, self.topic, config={"max.message.bytes": str(largest + 2**20)})
+        _ensure_for(kafka, self.topic, source_topic)
 
     def write(self, frame: "DataFrame", write: Write) -> None:
         """Send every rejected record."""
@@ -244,8 +249,10 @@ class RejectedSink:
             "respool-partition": "CAST(partition AS STRING)",
             "respool-offset": "CAST(offset AS STRING)",
         }
+        if "rejected_by" in frame.columns:  # of several decoders: the pipelines whose decoder rejected it
+            place["respool-rejected-by"] = "rejected_by"
         headers = f"concat(coalesce(headers, array()), {_headers(write)}, {_header_array(place)}) AS headers"
-        _send(frame.selectExpr("key", "value", headers), self.topic, write, large=True)
+        _send(frame.selectExpr("key", "value", headers), self.topic, write)
 
 
 @dataclass(frozen=True)
@@ -275,7 +282,7 @@ class ConsoleSink:
         rows = session._jsparkSession.createDataFrame(frame._jdf.collectAsList(), frame._jdf.schema())
         line = "-" * 43
         title = f"Batch: {write.batch}" if write.run is None else f"Run: {write.run}"
-        print(f"{line}\n{title}\n{line}\n{rows.showString(self.rows, 0, False)}", flush=True)
+        print(f"{line}\n{title}\n{line}\n{printable(rows.showString(self.rows, 0, False))}", flush=True)
 
 
 @dataclass(frozen=True)
@@ -305,6 +312,23 @@ class FunctionSink:
         """Call the function."""
         assert write.batch is not None
         self.function(frame, write.batch)
+
+
+def check_key(sink: object, columns: Sequence[str], pipeline: str) -> None:
+    """Raise PipelineError when results lack a column of the sink's key.
+
+    Args:
+        sink: The sink.
+        columns: The columns of results.
+        pipeline: The pipeline's name.
+    """
+    known = {name.lower() for name in columns}
+    lacking = next((name for name in getattr(sink, "key", ()) if name.lower() not in known), None)
+    if lacking is not None:
+        raise PipelineError(
+            f"The key of the sink of {pipeline} has the column '{lacking}', which its results do not have "
+            f"({', '.join(columns)}).{did_you_mean(lacking, list(columns))} Correct the key or the transform."
+        )
 
 
 def batch_header() -> "Column":
@@ -345,8 +369,24 @@ def _headers(write: Write) -> str:
     return _header_array({name: literal(value) for name, value in write.headers().items()})
 
 
-def _send(rows: "DataFrame", topic: str, write: Write, large: bool = False) -> None:
-    writer = rows.write.format("kafka").options(**write.kafka.for_spark()).option("topic", topic)
-    if large:
-        writer = writer.option("kafka.max.request.size", 2**27).option("kafka.buffer.memory", 2**27)
-    writer.save()
+# The topic decides how large a record may be, not the client. A broker that is away for a minute or two is waited for
+# inside the batch, as in `records`; a record that was accepted is given up after `delivery.timeout.ms`, two minutes.
+_SENDING = {
+    "kafka.max.request.size": str(2**27),
+    "kafka.buffer.memory": str(2**27),
+    "kafka.max.block.ms": "120000",
+}
+
+
+def _send(rows: "DataFrame", topic: str, write: Write) -> None:
+    writer = rows.write.format("kafka").options(**_SENDING).options(**write.kafka.for_spark())
+    writer.option("topic", topic).save()
+
+
+def _ensure_for(kafka: Kafka, topic: str, source_topic: str) -> None:
+    """Create a topic when it is missing, for records as large as another topic accepts, and what is added to them."""
+    if topics.exists(kafka, topic):
+        return
+    largest = topics.max_message_bytes(kafka, source_topic)
+    # One more MiB, for headers and field names.
+    topics.ensure(kafka, topic, config={"max.message.bytes": str(largest + 2**20)} if largest else None)

@@ -74,17 +74,34 @@ def parse_time(text: str, zone: tzinfo) -> datetime:
         zone: How to read a time that names no offset, and the zone of what is returned.
 
     Raises:
-        SettingsError: The text is no ISO 8601 time.
+        SettingsError: The text is not an ISO 8601 time, or names no offset and is skipped or ambiguous in the zone.
     """
     written = text.strip()
     try:
         # Python 3.10 knows +00:00 but not Z.
-        found = datetime.fromisoformat(written[:-1] + "+00:00" if written[-1:] in ("Z", "z") else written)
-        return found.replace(tzinfo=zone) if found.tzinfo is None else found.astimezone(zone)
-    except (ValueError, OverflowError) as error:
+        time = datetime.fromisoformat(written[:-1] + "+00:00" if written[-1:] in ("Z", "z") else written)
+        if time.tzinfo is not None:
+            return time.astimezone(zone)
+        local = time.replace(tzinfo=zone)
+        first, second = (local.replace(fold=fold).astimezone(timezone.utc).astimezone(zone) for fold in (0, 1))
+    except OverflowError as error:
+        raise SettingsError(
+            f"'{text}' is outside the years 1 to 9999 in UTC. Write a later or an earlier time."
+        ) from error
+    except ValueError as error:
         raise SettingsError(
             f"'{text}' is not a time; expected ISO 8601. Write for example 2024-01-01T01:00:00 or 2024-01-01T01:00:00Z."
         ) from error
+    if first.utcoffset() == second.utcoffset():
+        return local
+    name = getattr(zone, "key", str(zone))
+    if first.replace(tzinfo=None) == second.replace(tzinfo=None):
+        raise SettingsError(
+            f"'{text}' comes twice in {name}, as clocks are set back. Write {time_text(first)} or {time_text(second)}."
+        )
+    raise SettingsError(
+        f"'{text}' does not exist in {name}, as clocks are set forward. Write {time_text(first)} or name an offset."
+    )
 
 
 def parse_span(start: str, end: str, zone: tzinfo) -> Span:
@@ -99,7 +116,7 @@ def parse_span(start: str, end: str, zone: tzinfo) -> Span:
         SettingsError: A time is unreadable, does not exist or comes twice in the zone, or the end is not after the
             start.
     """
-    found = Span(*(_certain(one, zone).astimezone(timezone.utc) for one in (start, end)))
+    found = Span(*(parse_time(text, zone).astimezone(timezone.utc) for text in (start, end)))
     if found.start >= found.end:
         raise SettingsError(
             f"The span starts at {start} and ends at {end}: there is nothing in between. Write the earlier one first."
@@ -121,26 +138,3 @@ def time_text(time: datetime) -> str:
     """Return a time for people, as short as it is exact, with its offset."""
     seconds = "minutes" if not (time.second or time.microsecond) else "auto"
     return time.isoformat(" ", timespec=seconds).replace("+00:00", "Z")
-
-
-def _certain(text: str, zone: tzinfo) -> datetime:
-    """Return a time that there is exactly once in its zone: not one of the night when clocks change."""
-    time = parse_time(text, zone)
-    if _names_offset(text):
-        return time
-    other = time.replace(fold=1)
-    if time.utcoffset() == other.utcoffset():
-        return time
-    first, second = (one.astimezone(timezone.utc).astimezone(zone) for one in (time, other))
-    name = getattr(zone, "key", str(zone))
-    if first.replace(tzinfo=None) == second.replace(tzinfo=None):
-        raise SettingsError(
-            f"'{text}' comes twice in {name}, as clocks are set back. Write {time_text(first)} or {time_text(second)}."
-        )
-    raise SettingsError(
-        f"'{text}' does not exist in {name}, as clocks are set forward. Write {time_text(first)} or name an offset."
-    )
-
-
-def _names_offset(text: str) -> bool:
-    return datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text.strip())).tzinfo is not None

@@ -121,15 +121,20 @@ def ensure(kafka: Kafka, name: str, partitions: int | None = None, config: Mappi
     return True
 
 
-def max_message_bytes(kafka: Kafka, name: str) -> int:
-    """Return the size of the largest record that a topic takes."""
+def max_message_bytes(kafka: Kafka, name: str) -> int | None:
+    """Return the size of the largest record that a topic accepts; None when the cluster does not show it."""
+    from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin._config import ConfigResource
 
     resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-    with asking(kafka):
-        client = admin(kafka)
-        (answer,) = client.describe_configs([resource], request_timeout=_TIMEOUT).values()
+    client = admin(kafka)
+    (answer,) = client.describe_configs([resource], request_timeout=_TIMEOUT).values()
+    try:
         return int(answer.result()["max.message.bytes"].value)
+    except KafkaException as error:
+        if error.args[0].code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
+            return None
+        raise unreachable(kafka, error) from error
 
 
 def require(kafka: Kafka, name: str) -> list[int]:

@@ -28,6 +28,7 @@ from respool.settings import Settings
 from respool.sinks import Write
 from respool.visits.archive import visits_archive
 from support.archiving import PATIENCE, ArchiveStage, until
+from support.processes import children_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -302,5 +303,6 @@ def kill_when_it_writes(stage: Stage, command: list[str]) -> None:
         until(lambda: files() != before or process.poll() is not None, pause=0.002)
         assert process.poll() is None
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        for pid in (*children_of(process.pid), process.pid):  # its JVM first, which has a session of its own
+            os.kill(pid, signal.SIGKILL)
     assert process.wait(PATIENCE) == -signal.SIGKILL

@@ -20,9 +20,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from typer.testing import CliRunner
 
+from respool import process
 from respool.cli.broker import app
 from respool.errors import BrokerError, MachineError
-from respool.local import broker, broker_files, process
+from respool.local import broker, broker_files
 from respool.settings import Settings
 
 TOPIC = "kept"

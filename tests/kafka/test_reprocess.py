@@ -170,6 +170,29 @@ def test_sessions_that_a_late_event_joins_are_withdrawn(make: MakeStage) -> None
     assert found == expected
 
 
+def test_results_of_the_same_millisecond_are_told_apart(make: MakeStage) -> None:
+    here = make("sessions")
+    clocks = ("07:00:00.123456", "07:20:00.123456", "07:20:00.123789")
+    # Two sessions of the same visit would have the same key in milliseconds; so would two of different visits.
+    here.batches(
+        [click(clocks[0], "a"), click(clocks[1], "a"), click(clocks[2], "b")], [click("09:00:00", "later")], []
+    )
+    asked = ("2025-09-04T07:00:00", "2025-09-04T08:00:00")
+    keys = {(record.key or b"").decode() for record in here.published() if b"later" not in (record.key or b"")}
+    assert sorted(json.loads(key)["session_start"] for key in keys) == [f"2025-09-04T{clock}Z" for clock in clocks]
+    assert dict(here.audit(*asked).counts) == {"same": 3}
+    # What an older version published, in milliseconds, is replaced.
+    old = [
+        Message((one.key or b"").replace(b"456Z", b"Z"), (one.value or b"").replace(b"456Z", b"Z"))
+        for one in here.published()
+        if b"456Z" in (one.key or b"")
+    ]
+    topics.produce(here.kafka, here.values["output_topic"], old)
+    assert dict(here.audit(*asked).counts) == {"same": 3, "extra": 2}
+    assert here.audit(*asked, fix="upgrade").fixed == 2
+    assert dict(here.audit(*asked).counts) == {"same": 3}
+
+
 def micros(clock: str) -> int:
     at = datetime.fromisoformat(f"2025-09-04T{clock}+00:00")
     return (at - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)

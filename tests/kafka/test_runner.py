@@ -1,7 +1,9 @@
 """Queries start, tell of their batches, and stop when they should; rejected records are kept."""
 
+import json
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,6 +16,7 @@ import pytest
 
 from respool import runner as runner_module
 from respool import topics
+from respool.checkpoint.lease import Lease
 from respool.decode import JsonDecoder
 from respool.errors import CheckpointError, QueryError
 from respool.kafka import Kafka
@@ -21,7 +24,7 @@ from respool.pipeline import Pipeline
 from respool.progress import Progress
 from respool.runner import Runner, RunOptions
 from respool.settings import Settings
-from respool.sinks import ConsoleSink, FunctionSink, KafkaSink
+from respool.sinks import ConsoleSink, FunctionSink, KafkaSink, RejectedSink
 from respool.topics import Message
 from respool.visits.events import VISIT
 
@@ -29,6 +32,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PATIENCE = 120
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def visit(number: int) -> Message:
@@ -198,21 +208,118 @@ def test_every_batch_is_told_even_if_the_events_of_spark_are_lost(
     assert sum(one.rows for one in watched.told) == len(rows) == 30
 
 
-def test_a_failure_stops_the_others_and_is_told_by_name(stage: Stage, topic: str) -> None:
-    topics.produce(stage.kafka, topic, [visit(1)])
-    good, rows = collecting(topic, "good")
-
+def failing(topic: str) -> Pipeline:
     def fail(batch: int) -> None:
         raise ValueError("the sink is on fire")
 
     bad, _ = collecting(topic, "bad", also=fail)
+    return bad
+
+
+def test_a_failed_pipeline_does_not_stop_the_others(stage: Stage, topic: str) -> None:
+    topics.produce(stage.kafka, topic, [visit(1)])
+    good, rows = collecting(topic, "good")
+    with stage.running(good, failing(topic), dead_letter=False) as watched:
+        wait_until(lambda: any("The pipeline bad has failed" in one for one in watched.notes))
+        topics.produce(stage.kafka, topic, [visit(2)])
+        wait_until(lambda: "v2" in [row for _, row in rows])
+        watched.runner.request_stop()
+        with pytest.raises(QueryError, match=r"The pipeline bad has failed.*the sink is on fire"):
+            watched.end()
+    assert sorted(row for _, row in rows) == ["v1", "v2"]
+
+
+def test_fail_fast_stops_the_others_after_their_batch(stage: Stage, topic: str) -> None:
+    topics.produce(stage.kafka, topic, [visit(1)])
+    good, rows = collecting(topic, "good")
     with (
-        stage.running(good, bad, dead_letter=False) as watched,
+        stage.running(good, failing(topic), dead_letter=False, fail_fast=True) as watched,
         pytest.raises(QueryError, match=r"The pipeline bad has failed.*the sink is on fire"),
     ):
         watched.end()
     assert [row for _, row in rows] == ["v1"]
     assert (stage.settings.checkpoints / "good" / "commits" / "0").is_file()
+
+
+def test_a_run_whose_pipelines_have_all_failed_ends(stage: Stage, topic: str) -> None:
+    topics.produce(stage.kafka, topic, [visit(1)])
+    with stage.running(failing(topic)) as watched, pytest.raises(QueryError, match="The pipeline bad has failed"):
+        watched.end()  # its companion, which could run on, has stopped, too
+
+
+def test_a_failed_companion_does_not_stop_the_pipelines(
+    stage: Stage, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("no room for rejected records")
+
+    monkeypatch.setattr(RejectedSink, "write", fail)
+    topics.produce(stage.kafka, topic, [visit(1), BAD[0]])
+    pipeline, rows = collecting(topic)
+    with stage.running(pipeline) as watched:
+        wait_until(lambda: any("no room for rejected records" in one for one in watched.notes))
+        topics.produce(stage.kafka, topic, [visit(2)])
+        wait_until(lambda: "v2" in [row for _, row in rows])
+        watched.runner.request_stop()
+        with pytest.raises(QueryError, match="no room for rejected records"):
+            watched.end()
+    monkeypatch.undo()
+    stage.run(pipeline)  # nothing was lost: its checkpoint has not moved
+    assert [one.key for one in topics.read(stage.kafka, f"{topic}-rejected")] == [b"a"]
+
+
+def test_a_record_that_two_decoders_reject_is_kept_once_with_both_reasons(stage: Stage, topic: str) -> None:
+    order = JsonDecoder("order_id STRING NOT NULL, at TIMESTAMP", "at")
+    visits, _ = collecting(topic, "visits")
+    orders = replace(visits, name="orders", decode=order, transform=lambda rows: rows.selectExpr("order_id visit_id"))
+    both = b'{"visit_id": "v", "event_time": "2025-09-04T07:00:00", "order_id": "o", "at": "2025-09-04T07:00:00"}'
+    only_order = b'{"order_id": "o", "at": "2025-09-04T07:00:00"}'
+    messages = [visit(1), Message(b"both", both), Message(b"order", only_order), Message(b"none", b"not json"), BAD[3]]
+    topics.produce(stage.kafka, topic, messages)
+    stage.run(visits, orders)
+    kept = {one.key: dict(one.headers) for one in topics.read(stage.kafka, f"{topic}-rejected")}
+    reasons = {key: (one["respool-reason"], one["respool-rejected-by"]) for key, one in kept.items()}
+    assert reasons == {
+        b"key": (b"at is missing", b"orders"),
+        b"order": (b"event_time is missing", b"visits"),
+        b"none": (b"not JSON", b"visits, orders"),
+        b"b": (b"event_time is missing; at is missing", b"visits, orders"),
+    }
+    # Each once, also in a later run of the same two.
+    topics.produce(stage.kafka, topic, [Message(b"later", b"[]")])
+    stage.run(orders, visits)
+    assert len(list(topics.read(stage.kafka, f"{topic}-rejected"))) == len(reasons) + 1
+
+
+def test_a_decoder_is_applied_by_one_process_in_every_mix_of_runs(stage: Stage, topic: str) -> None:
+    order = JsonDecoder("order_id STRING NOT NULL, at TIMESTAMP", "at")
+    visits, _ = collecting(topic, "visits")
+    other, _ = collecting(topic, "other")
+    orders = replace(visits, name="orders", decode=order, transform=lambda rows: rows.selectExpr("order_id visit_id"))
+    topics.produce(stage.kafka, topic, [visit(1)])  # rejected by the decoder of the orders only
+    with stage.running(visits), stage.running(other, orders) as mixed:
+        assert [note for note in mixed.notes if "are kept by process" in note]
+        topics.produce(stage.kafka, topic, [BAD[3]])
+        kept = topics.read(stage.kafka, f"{topic}-rejected", follow=True, limit=3)
+        assert sorted(one.key or b"" for one in kept) == [b"b", b"b", b"key"]
+
+
+def test_a_large_record_passes_to_kafka(stage: Stage, kafka: Kafka) -> None:
+    source = f"large-{uuid.uuid4().hex[:8]}"
+    topics.create(kafka, source, partitions=1, config={"max.message.bytes": str(40 * 2**20)})
+    value = f'{{"visit_id": "v", "event_time": "2025-09-04T07:00:00", "page": "{"x" * 10_000_000}"}}'
+    topics.produce(kafka, source, [Message(b"good", value.encode()), Message(b"bad", b"y" * 10_000_000)])
+    copy = Pipeline(
+        "copy", source, lambda rows: rows.select("visit_id", "page"), KafkaSink(f"{source}-copy", ("visit_id",)), VISIT
+    )
+    stage.run(copy)
+    [sent] = topics.read(kafka, f"{source}-copy")
+    assert json.loads(sent.value or b"") == {"visit_id": "v", "page": "x" * 10_000_000}
+    [rejected] = topics.read(kafka, f"{source}-rejected")
+    assert rejected.value == b"y" * 10_000_000
+    # What respool creates accepts all that the source accepts, whatever the broker's default is.
+    for name in (f"{source}-copy", f"{source}-rejected"):
+        assert (topics.max_message_bytes(kafka, name) or 0) > 40 * 2**20
 
 
 def test_rejected_records_have_one_keeper(stage: Stage, topic: str) -> None:
@@ -259,6 +366,21 @@ def test_a_checkpoint_has_one_pipeline_and_one_process(stage: Stage, topic: str,
     with pytest.raises(CheckpointError, match="belongs to the pipeline collecting"):
         stage.run(other, checkpoint=where)
     assert rows == []
+
+
+def test_a_run_that_lost_its_lease_stops_its_queries(
+    stage: Stage, topic: str, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.produce(kafka, topic, [visit(1)])
+    calls: list[Callable[[str], None]] = []
+    monkeypatch.setattr(Lease, "on_lost", lambda self, call: calls.append(call))
+    pipeline, _ = collecting(topic)
+    with stage.running(pipeline, dead_letter=False) as watched:
+        [query] = watched.runner._queries.values()
+        calls[0]("The lease is lost.")
+        with pytest.raises(CheckpointError, match=r"The lease is lost\."):
+            watched.end()
+        assert not query.isActive
 
 
 def test_results_in_kafka_have_a_key_and_tell_where_they_come_from(stage: Stage, topic: str) -> None:

@@ -158,6 +158,16 @@ def test_keys_and_headers_are_shown_when_asked_for(run: Run, kafka: Kafka, topic
     ]
 
 
+def test_control_characters_of_a_record_do_not_reach_the_terminal(run: Run, kafka: Kafka, topic: str) -> None:
+    evil = "\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202e two\nlines"
+    topics.produce_together(kafka, topic, [evil.encode()])
+    assert run("topic", "read", topic).stdout == ("\\x1b]0;owned\\x07\\x1b[2J\\x0d\\x9b31m\\u202e two\\x0alines\n")
+    printed = run("topic", "read", topic, "--json").stdout
+    assert json.loads(printed)["value"] == evil
+    assert "\x9b" not in printed
+    assert "\u202e" not in printed
+
+
 def test_json_tells_everything_of_a_record(run: Run, kafka: Kafka, topic: str) -> None:
     produce_with_headers(kafka, topic)
     first, second, third = map(json.loads, run("topic", "read", topic, "--json").stdout.splitlines())

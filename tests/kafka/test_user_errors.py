@@ -16,13 +16,13 @@ import pytest
 
 from respool import failures, topics
 from respool.checkpoint.claim import claim
-from respool.errors import CheckpointError, QueryError, TopicError
+from respool.errors import CheckpointError, PipelineError, QueryError, TopicError
 from respool.kafka import Kafka
 from respool.pipeline import Pipeline
 from respool.progress import Progress
 from respool.runner import Runner, RunOptions
 from respool.settings import Settings
-from respool.sinks import FunctionSink
+from respool.sinks import FunctionSink, KafkaSink
 from respool.topics import Message
 from support.small_disk import fill, small_disk
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 PATIENCE = 120
+LONG_PATIENCE = 400  # Spark asks Kafka three times for a topic that is gone, and waits a minute for each answer
 MINE = """
 from respool.pipeline import Pipeline
 from respool.sinks import ConsoleSink
@@ -105,7 +106,7 @@ class Stage:
         with Runner(self.spark, self.kafka, self.settings, options, on_progress, print) as runner:
             runner.start([self.pipeline(topic)])
             # A failure that never comes is to fail the test, not to hang it.
-            timer = threading.Timer(PATIENCE, runner.request_stop)
+            timer = threading.Timer(LONG_PATIENCE, runner.request_stop)
             timer.start()
             try:
                 runner.wait()
@@ -117,6 +118,17 @@ class Stage:
 @pytest.fixture
 def stage(spark: "SparkSession", kafka: Kafka, settings: Settings, tmp_path: Path) -> Stage:
     return Stage(spark, kafka, settings, tmp_path / "checkpoint")
+
+
+def test_a_key_that_the_results_lack_is_told_before_the_query_starts(stage: Stage, topic: str, tmp_path: Path) -> None:
+    wrong = Pipeline("small", topic, lambda rows: rows, KafkaSink(f"{topic}-results", key=("key", "ofset")))
+    options = RunOptions(dead_letter=False, checkpoint=str(stage.checkpoint), available_now=True)
+    with (
+        Runner(stage.spark, stage.kafka, stage.settings, options, lambda _: None, print) as runner,
+        pytest.raises(PipelineError, match=r"column 'ofset', which its results do not have .*Did you mean 'offset'\?"),
+    ):
+        runner.start([wrong])
+    assert not (stage.checkpoint / "offsets").exists()
 
 
 @pytest.fixture
@@ -349,7 +361,7 @@ STREAM = "\n=== Streaming Query ===\nIdentifier: small [id = 1]\nLogical Plan:\n
         ),
         ("org.apache.kafka.common.errors.SaslAuthenticationException: no", "Kafka refuses the credentials"),
         ("org.apache.kafka.common.errors.TopicAuthorizationException: no", "Kafka refuses the credentials"),
-        ("org.apache.kafka.common.errors.RecordTooLargeException: big", "A record is larger than its topic takes"),
+        ("org.apache.kafka.common.errors.RecordTooLargeException: big", "A record is larger than its topic accepts"),
         ("java.io.IOException: No space left on device", "The disk is full"),
         ("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.", "Another query writes to the same checkpoint"),
         ("Traceback (most recent call last):\nValueError: Authentication timed out", "has failed: ValueError: Auth"),
@@ -359,11 +371,11 @@ STREAM = "\n=== Streaming Query ===\nIdentifier: small [id = 1]\nLogical Plan:\n
     ],
 )
 def test_a_failure_is_told_by_its_cause_alone(spark_says: str, told: str) -> None:
-    message = str(failures.explain("small", Exception(spark_says + STREAM), "cp"))
+    message = str(failures.classify("small", Exception(spark_says + STREAM), "cp").message)
     assert told in message
     if "\n" in told or "ValueError" in told:
         assert "respool --debug run" in message
 
 
 def test_a_long_failure_is_cut() -> None:
-    assert len(str(failures.explain("small", Exception("x" * 10_000), "cp"))) < 600
+    assert len(str(failures.classify("small", Exception("x" * 10_000), "cp").message)) < 600

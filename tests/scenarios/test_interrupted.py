@@ -7,21 +7,7 @@ from pathlib import Path
 
 import pytest
 
-
-def processes_of(folder: Path) -> list[str]:
-    """Return the processes that know of a folder by their command, their environment or where they stand."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            told = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
-            if (
-                str(folder).encode() in told + os.readlink(process / "cwd").encode()
-                and int(process.name) != os.getpid()
-            ):
-                found.append(f"{process.name}: {told[:200]!r}")
-        except (OSError, ValueError):  # ended meanwhile, or not ours to look at
-            continue
-    return found
+from support.processes import processes_of
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc to look for processes")

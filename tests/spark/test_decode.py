@@ -1,7 +1,7 @@
 """Every record becomes an event or a rejected record with a reason; none fails the query."""
 
 import json
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -93,6 +93,50 @@ def test_a_required_field_must_be_there(spark: "SparkSession") -> None:
     assert [row.rejected for row in decoded(spark, values, VISIT)] == ["visit_id is missing", None]
 
 
+REQUIRED = JsonDecoder(
+    "inner STRUCT<z: INT NOT NULL, deep: STRUCT<`a b`: STRING NOT NULL>>, items ARRAY<STRUCT<price: DOUBLE NOT NULL, "
+    "tags: ARRAY<STRUCT<name: STRING NOT NULL>>>>, by_name MAP<STRING, STRUCT<n: INT NOT NULL>>, at TIMESTAMP",
+    event_time="at",
+)
+
+
+def test_a_required_field_of_a_nested_struct_must_be_there(spark: "SparkSession") -> None:
+    reasons: dict[str, str | None] = {
+        '"x": 1': None,
+        '"inner": null, "items": null, "by_name": null': None,
+        '"inner": {"z": 1}, "items": [], "by_name": {}': None,
+        '"inner": {"z": 1, "deep": {"a b": "x"}}, "items": [null, {"price": 1}], "by_name": {"k": {"n": 1}}': None,
+        '"inner": {}': "inner.z is missing",
+        '"inner": {"z": null}': "inner.z is missing",
+        '"inner": {"z": 1, "deep": {}}': "inner.deep.a b is missing",
+        '"items": [{"price": 1}, {"price": null}]': "items[].price is missing",
+        '"items": [{}]': "items[].price is missing",
+        '"items": [{"price": 1, "tags": [{"name": "x"}, {}]}]': "items[].tags[].name is missing",
+        '"by_name": {"k": null, "l": {}}': "by_name[].n is missing",
+    }
+    rows = decoded(spark, [f'{{"at": "2025-09-04T07:00:00", {fields}}}'.encode() for fields in reasons], REQUIRED)
+    for row, (fields, reason) in zip(rows, reasons.items(), strict=True):
+        assert row.rejected == reason, fields
+        assert (row.event is None) == (reason is not None)
+
+
+def test_arrays_and_maps_without_nulls_have_none(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructType, TimestampType
+
+    # DDL has no word for it; a schema of Spark has.
+    schema = StructType().add("at", TimestampType())
+    schema = schema.add("list", ArrayType(ArrayType(IntegerType(), containsNull=False)))
+    schema = schema.add("map", MapType(StringType(), IntegerType(), valueContainsNull=False))
+    monkeypatch.setattr("respool.decode._parse_schema", lambda _: schema)
+    values: list[bytes | None] = [
+        b'{"list": [null, [1]], "map": {"k": 1}, ' + TIME + b"}",
+        b'{"list": [[1], [2, null]], ' + TIME + b"}",
+        b'{"map": {"k": null}, ' + TIME + b"}",
+    ]
+    reasons = [row.rejected for row in decoded(spark, values, JsonDecoder("", "at"))]
+    assert reasons == [None, "list[][] is missing", "map[] is missing"]
+
+
 def test_a_field_may_have_any_name(spark: "SparkSession") -> None:
     decoder = JsonDecoder("`it's \\ that` STRING NOT NULL, `a.b``c` STRING, `at` TIMESTAMP", event_time="at")
     values: list[bytes | None] = [
@@ -117,6 +161,55 @@ def test_a_time_without_a_zone_is_read_in_the_zone_of_the_session(spark: "SparkS
         "2025-09-04T01:30:00+00:00",
         "2025-03-30T01:30:00+00:00",  # in the hour that daylight saving skips: an hour later on the clock
     ]
+
+
+@st.composite
+def _times(draw: st.DrawFn) -> tuple[str, datetime | None]:
+    """Return an ISO-8601 time, and what it says in UTC, read in Paris; None for one that is not readable."""
+    at = draw(st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1)))  # noqa: DTZ001  (read in a zone below)
+    text = at.strftime(f"%Y-%m-%d{draw(st.sampled_from('T tx'))}%H:%M")
+    readable = text[10] != "x"
+    if draw(st.booleans()):
+        text += at.strftime(":%S")
+        digits = draw(st.integers(0, 9))
+        text += f".{at.microsecond:06}789"[: digits + 1] if digits else ""
+        at = at.replace(microsecond=int(f"{at.microsecond:06}"[: min(digits, 6)].ljust(6, "0")))
+    else:
+        at = at.replace(second=0, microsecond=0)
+    offset = draw(st.none() | st.integers(-14 * 4, 14 * 4).map(lambda quarters: timedelta(minutes=15 * quarters)))
+    if offset is None:
+        text += draw(st.sampled_from(["Z", "z"]))
+        offset = timedelta(0)
+    else:
+        minutes = abs(offset) // timedelta(minutes=1)
+        hours, minutes = divmod(minutes, 60)
+        sign = "-" if offset < timedelta(0) else "+"
+        written = [f"{sign}{hours:02}:{minutes:02}", f"{sign}{hours:02}{minutes:02}"]
+        text += draw(st.sampled_from([*written, *([] if minutes else [f"{sign}{hours:02}"])]))
+    return text, at.replace(tzinfo=timezone(offset)) if readable else None
+
+
+@pytest.mark.parametrize("decoder", [JsonDecoder("at TIMESTAMP", "at"), JsonDecoder("n INT, at TIMESTAMP", "at")])
+@hypothesis_settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@given(times=st.lists(_times(), min_size=100))
+def test_iso_times_are_read_as_python_reads_them(
+    spark: "SparkSession", decoder: JsonDecoder, times: list[tuple[str, datetime | None]]
+) -> None:
+    rows = decoded(spark, [json.dumps({"at": text}).encode() for text, _ in times], decoder)
+    for row, (text, at) in zip(rows, times, strict=True):
+        assert row.rejected == (None if at else "at is not readable"), text
+        # A naive time of Python's collect() is of the machine's zone.
+        assert at is None or row.event.at.astimezone(timezone.utc) == at, text
+
+
+def test_a_time_without_seconds_is_readable(spark: "SparkSession") -> None:
+    texts = ["2025-09-04T07:30Z", "2025-09-04T07:30", "2025-09-04 09:30+02:00", "2025-09-04t07:30z"]
+    rows = decoded(spark, [json.dumps({"at": text}).encode() for text in texts], NESTED)
+    assert [row.rejected for row in rows] == [None] * 4
+    assert {row.event.at.astimezone(timezone.utc) for row in rows} == {datetime(2025, 9, 4, 7, 30, tzinfo=timezone.utc)}
+    wrong = ["2025-09-04T07:3Z", "2025-09-04T07Z", "2025-09-04Z", "2025-09-04T07:30:Z", "2025-09-04T07:30ZZ"]
+    rows = decoded(spark, [json.dumps({"at": text}).encode() for text in wrong], NESTED)
+    assert [row.rejected for row in rows] == ["at is not readable"] * len(wrong)
 
 
 def test_events_leaves_the_rejected_ones_out(spark: "SparkSession") -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -205,3 +206,30 @@ def test_nothing_here_starts_a_jvm_or_loads_spark(tmp_path: Path, checkpoint: Pa
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
         assert "AssertionError" not in done.stderr
         assert done.returncode == 0, done.stderr
+
+
+def test_a_time_is_read_in_the_zone_of_respool_toml_unless_another_is_given(
+    run: Command, checkpoint: Path, tmp_path: Path
+) -> None:
+    batches = json.loads(run("show", "mine", "--json").stdout)["batches"]
+    planned = datetime.fromisoformat(batches[5]["planned"].replace("Z", "+00:00"))
+    in_paris = planned.astimezone(ZoneInfo("Europe/Paris")).replace(tzinfo=None).isoformat()
+    in_utc = planned.replace(tzinfo=None).isoformat()
+
+    def batch(*words: str) -> int:
+        done = run("rewind", "mine", "--dry-run", "--json", *words)
+        assert done.returncode == 0, done.stderr
+        found: int = json.loads(done.stdout)["batch"]
+        return found
+
+    assert batch("--to-time", in_utc) == 5
+    (tmp_path / "respool.toml").write_text('timezone = "Europe/Paris"\n')
+    assert batch("--to-time", in_paris) == 5
+    assert batch("--to-time", in_utc, "--timezone", "UTC") == 5
+    assert batch("--to-time", f"{in_utc}Z") == 5
+    refused = run("rewind", "mine", "--dry-run", "--to-time", "2025-10-26T02:30:00")
+    assert refused.returncode == 1
+    assert "comes twice in Europe/Paris" in refused.stderr
+    wrong = run("rewind", "mine", "--dry-run", "--to-time", in_utc, "--timezone", "Mars/Olympus")
+    assert wrong.returncode == 1
+    assert "Mars/Olympus" in wrong.stderr

@@ -324,7 +324,7 @@ def test_savepoints_from_to_and_on_s3(s3: Any, checkpoint: dict[str, str], golde
     assert [one["name"] for one in called("savepoint", "list", *on_s3)] == ["one"]
 
     # Put back, then taken back.
-    called("savepoint", "restore", "one", CHECKPOINT, "--yes", "--stopped", *on_s3)
+    called("savepoint", "restore", "one", CHECKPOINT, "--yes", "--stopped", "--allow-data-loss", *on_s3)
     assert called("checkpoint", "show", CHECKPOINT, *on_s3)["next_batch"] == 12
     assert called("checkpoint", "verify", CHECKPOINT)["ok"]
     called("checkpoint", "undo", CHECKPOINT, "--yes")
@@ -339,12 +339,12 @@ def test_savepoints_from_to_and_on_s3(s3: Any, checkpoint: dict[str, str], golde
 
     # A second query from it, on S3 and on this disk.
     forked = f"s3://{BUCKET}/fork"
-    called("savepoint", "fork", "two", forked, *on_s3)
+    called("savepoint", "fork", "two", forked, "--allow-data-loss", *on_s3)
     shown = called("checkpoint", "show", forked, *on_s3)
     assert shown["next_batch"] == 12
     assert shown["query_id"] != made["query_id"]
     assert called("checkpoint", "verify", forked)["ok"]
-    called("savepoint", "fork", "two", str(tmp_path / "fork"), *on_s3)
+    called("savepoint", "fork", "two", str(tmp_path / "fork"), "--allow-data-loss", *on_s3)
     assert called("checkpoint", "verify", str(tmp_path / "fork"))["ok"]
     called("promote", forked, CHECKPOINT, "--yes", "--stopped", "--keep-as", "old", *on_s3)
     assert called("checkpoint", "show", CHECKPOINT, *on_s3)["query_id"] == shown["query_id"]

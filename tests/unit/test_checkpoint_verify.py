@@ -188,7 +188,6 @@ LOGS = [
         lambda c: edited(c / "offsets/13", "v1\n", "v9\n"),
         "offsets/13 is of version v9",
         "start the query with that one",
-        to=13,
     ),
     Damage("predecessor missing", "hdfs", lambda c: gone(c / "offsets/12"), "offsets/12 is missing", to=12),
     Damage("predecessor empty", "rocksdb", lambda c: written(c / "offsets/12", ""), "offsets/12 is damaged", to=12),

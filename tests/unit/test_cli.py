@@ -31,6 +31,7 @@ COMMANDS = {
     "topic read": ("--from-beginning", "--headers", "--keys", "--max", "--follow", "--json"),
     "generate": ("--topic", "--count", "--rate", "--start", "--visits", "--seed", "--late", "--duplicates"),
     "pipelines": ("--json",),
+    "check": ("PIPELINE", "--json", "schema", "event time"),
     "run": (
         *("--available-now", "--trigger", "--max-offsets-per-trigger", "--checkpoint", "--console"),
         *("--no-dead-letter", "--timezone", "--master", "--bootstrap-servers", "--home", "--json"),
@@ -257,3 +258,81 @@ def test_debug_shows_the_stack_trace(run: Run) -> None:
 def test_a_home_inside_a_file_is_told(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder", encoding="utf-8")
     fails(run("broker", "start", "--home", "file/home"), 1, "file", "--home")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("checkpoint", "show", "hdfs://nowhere:1/x"), "hdfs://nowhere:1/x cannot be opened"),
+        (("checkpoint", "show", "ftp://127.0.0.1:1/x"), "ftp://127.0.0.1:1/x cannot be opened"),
+        (("checkpoint", "show", "dbfs:/x"), "dbfs:/x can be read in Databricks only"),
+        (("checkpoint", "show", "hdfs:/x"), "hdfs:/x cannot be opened: it has one slash"),
+        (("checkpoint", "rewind", "dbfs:/x", "--to-batch", "1"), "dbfs:/x can be read in Databricks only"),
+        (("savepoint", "list", "--savepoints", "hdfs://nowhere:1/x"), "hdfs://nowhere:1/x cannot be opened"),
+        (("savepoint", "list", "--savepoints", "ftp://127.0.0.1:1/x"), "ftp://127.0.0.1:1/x cannot be opened"),
+        (("savepoint", "list", "--savepoints", "dbfs:/x"), "dbfs:/x can be read in Databricks only"),
+        (("pipelines", "--home", "hdfs://nn/x"), "expected a folder on a local disk"),
+        (("broker", "start", "--home", "dbfs:/x"), "expected a folder on a local disk"),
+        (("broker", "start", "--home", "/proc/x"), "/proc/x cannot be"),
+        (("broker", "start", "--home", "/dev/null/x"), "/dev/null is a file; expected a folder"),
+        (("pipelines", "--home", "/etc/passwd"), "/etc/passwd is a file; expected a folder"),
+        (
+            ("topic", "list", "--bootstrap-servers", "localhost"),
+            "is not HOST:PORT; expected for example localhost:9",
+        ),
+        (("run", "sessions", "--bootstrap-servers", "localhost"), "is not HOST:PORT"),
+    ],
+)
+def test_what_cannot_be_used_is_told_once(run: Run, words: tuple[str, ...], told: str, tmp_path: Path) -> None:
+    result = run(*words)
+    assert told in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stderr.count("error: ") == 1
+    assert result.returncode == 1
+    assert files(tmp_path) == set()
+
+
+def test_spark_connect_is_told_before_anything_is_started(run: Run) -> None:
+    result = run("run", "sessions", "--bootstrap-servers", NO_BROKER, environ={"SPARK_REMOTE": "sc://localhost"})
+    fails(result, 1, "The variable SPARK_REMOTE is set", "env -u SPARK_REMOTE")
+
+
+def test_a_section_of_no_pipeline_is_told(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "respool.toml").write_text("[pipelines.TYPO]\nwindow = '1m'\n")
+    for words in (("run", "sessions"), ("pipelines",), ("pipelines", "sessions")):
+        fails(run(*words), 1, "[pipelines.TYPO] in respool.toml is not of a pipeline")
+
+
+def test_options_of_kafka_that_the_embedded_broker_lacks_are_told(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "respool.toml").write_text("[kafka]\nsecurity.protocol = 'SASL_SSL'\n")
+    for words in (("topic", "list"), ("run", "sessions")):
+        fails(run(*words), 1, "security.protocol, but the embedded broker has neither encryption nor logins")
+
+
+def test_a_fault_of_respool_is_told_in_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from respool.cli import app
+
+    def fail() -> None:
+        raise KeyError("\x1b[2Jbatch")
+
+    monkeypatch.setattr(app, "app", fail)
+    # Of the process of all tests.
+    monkeypatch.setattr("os.umask", lambda _: 0)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delenv("RESPOOL_DEBUG", raising=False)
+    with pytest.raises(SystemExit) as caught:
+        app.main()
+    assert caught.value.code == 70
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: This is a fault of respool: KeyError: '\\x1b[2Jbatch'. Its stack trace is in ")
+    assert "Traceback" not in printed
+    (trace,) = tmp_path.iterdir()
+    assert "KeyError" in trace.read_text()
+    assert trace.stat().st_mode & 0o077 == 0
+    monkeypatch.setenv("RESPOOL_DEBUG", "1")
+    with pytest.raises(SystemExit):
+        app.main()
+    assert "Traceback" in capsys.readouterr().err

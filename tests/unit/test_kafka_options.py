@@ -6,7 +6,7 @@ import pytest
 
 from respool.clients import admin
 from respool.errors import SettingsError
-from respool.kafka import Kafka
+from respool.kafka import Kafka, check_embedded
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -229,3 +229,31 @@ def test_a_kafka_never_shows_a_secret() -> None:
     shown = repr(kafka(sasl_password="hunter2"))
     assert "kafka:9092" in shown
     assert "hunter2" not in shown
+
+
+@pytest.mark.parametrize(
+    "servers", ["localhost:9092", "a:1,b:2", "a:1, b:2", "10.0.0.1:9092", "[::1]:9092", "SSL://kafka.example.com:9093"]
+)
+def test_an_address_of_kafka_is_accepted(servers: str) -> None:
+    assert Kafka(servers).bootstrap_servers == servers
+
+
+@pytest.mark.parametrize(
+    "servers", ["localhost", "", "a:1,", "a:1,b", "a:", "a:0", "a:65536", "a:x", ":9092", "a b:1", "::1"]
+)
+def test_an_address_that_no_client_could_use_is_refused(servers: str) -> None:
+    with pytest.raises(SettingsError, match=r"The Kafka address '.*' is not HOST:PORT; expected for example \S+:9092"):
+        Kafka(servers)
+
+
+def test_the_embedded_broker_refuses_what_it_cannot_do() -> None:
+    check_embedded({"socket.timeout.ms": "1000", "security.protocol": "plaintext"})
+    for name in ("security.protocol", "sasl.mechanism", "ssl.ca.location"):
+        with pytest.raises(SettingsError, match=rf"\[kafka\] of respool.toml has {name}, but the embedded broker"):
+            check_embedded({name: "SSL"})
+
+
+def test_a_key_file_without_an_end_is_not_read() -> None:
+    found = Kafka("a:1", {"ssl.certificate.location": "/dev/zero", "ssl.key.location": "/dev/zero"})
+    with pytest.raises(SettingsError, match=r"names /dev/zero, which cannot be read: .*a regular file"):
+        found.for_spark()

@@ -72,13 +72,18 @@ def test_a_savepoint_from_its_making_to_its_end(run: Command, checkpoint: Path) 
 def test_a_restore_is_planned_asked_for_done_and_taken_back(run: Command, checkpoint: Path) -> None:
     before = everything(checkpoint)
     ok(run("savepoint", "create", "mine", "one", "--batch", "11"))
-    planned = ok(run("savepoint", "restore", "one", "mine", "--stopped", "--dry-run"))
+    refused = run("savepoint", "restore", "one", "mine", "--stopped", "--dry-run")
+    assert refused.returncode == 1  # the files that it read were on another machine
+    assert "files, 2 input files, log 11 → log 13" in refused.stdout
+    assert "Input files are gone: 2 of 2: " in refused.stdout
+    restore = ("savepoint", "restore", "one", "mine", "--stopped", "--allow-data-loss")
+    planned = ok(run(*restore, "--dry-run"))
     assert "Next batch   12, in place of 14" in planned
     (checkpoint / "commits" / "13").touch()
     fails(run("savepoint", "restore", "one", "mine"), "was written to", "--stopped", "Nothing was changed")
-    assert run("savepoint", "restore", "one", "mine", "--stopped", answer="n\n").returncode == 1
+    assert run(*restore, answer="n\n").returncode == 1
     assert everything(checkpoint) == before
-    assert "undo mine" in ok(run("savepoint", "restore", "one", "mine", "--stopped", answer="y\n"))
+    assert "undo mine" in ok(run(*restore, answer="y\n"))
     assert "12 is next" in ok(run("checkpoint", "show", "mine"))
     assert "restore" in ok(run("checkpoint", "history", "mine"))
     ok(run("checkpoint", "undo", "mine", "--yes"))
@@ -130,6 +135,7 @@ def test_a_run_from_a_savepoint_needs_a_folder_and_an_output_of_its_own(run: Com
     for words, told in (
         (["--console", "--sink-suffix", "-v2"], "leave --sink-suffix out"),
         (["--from-savepoint", "one", "--sink-suffix", "-v2"], "name it with --checkpoint"),
+        (["--allow-data-loss"], "it goes with --from-savepoint"),
         (["--from-savepoint", "one", "--checkpoint", "fork"], "an output of its own with --sink-suffix"),
     ):
         wrong = run("run", "sessions", *words)

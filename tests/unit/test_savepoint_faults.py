@@ -25,7 +25,7 @@ from respool.savepoint.store import Store
 from respool.savepoint.verify import verify
 from support.golden import unpack
 
-_CHANGES = ("replace", "link", "rename", "unlink", "rmdir", "makedirs", "fsync")
+_CHANGES = ("replace", "link", "rename", "unlink", "rmdir", "mkdir", "fsync")
 _FIRST, _LAST, _BETWEEN = 6, 20, 25  # so many changes before which a command is killed
 
 
@@ -145,6 +145,7 @@ class Stage:
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     # A killed process loses nothing that it has written, as a machine without power does; waiting for the disk is slow.
     monkeypatch.setattr(os, "fsync", lambda _: None)
+    monkeypatch.setattr(os, "sync", lambda: None)
     return Stage(tmp_path, "transform")
 
 
@@ -178,7 +179,7 @@ def test_restore(stage: Stage) -> None:
     stage.call("savepoint", "create", str(stage.checkpoint), "one", "--batch", "9")
     original = Path(shutil.copytree(stage.checkpoint, stage.folder / "original", copy_function=os.link))
     before = contents(stage.checkpoint)
-    words = ("savepoint", "restore", "one", str(stage.checkpoint), "--yes", "--stopped")
+    words = ("savepoint", "restore", "one", str(stage.checkpoint), "--yes", "--stopped", "--allow-data-loss")
     stage.call(*words)
     restored = contents(stage.checkpoint)
     assert restored.keys() < before.keys()
@@ -193,7 +194,7 @@ def test_restore(stage: Stage) -> None:
             stage.call(*words)
         assert contents(stage.checkpoint) == restored
         if pending is not None or now == restored:
-            stage.call("checkpoint", "undo", str(back), "--yes")
+            stage.call("checkpoint", "undo", str(back), "--yes", "--accept-foreign-journal")  # it is a copy
         assert contents(back) == before
         shutil.rmtree(back)
 
@@ -207,7 +208,7 @@ def test_fork(stage: Stage) -> None:
         if startable(new):
             _is_a_whole_fork(stage, new)
         if not startable(new) or history.pending(LocalFiles(new)) is not None:
-            stage.call(*words)  # the same command finishes it
+            stage.call(*words, "--yes")  # the same command finishes it
         _is_a_whole_fork(stage, new)
         assert "A restart will find all it needs" in stage.call("checkpoint", "verify", str(new))
         assert not everything(new / "_respool" / "staged")
@@ -229,7 +230,7 @@ def _is_a_whole_fork(stage: Stage, new: Path) -> None:
 def test_promote(stage: Stage) -> None:
     stage.call("savepoint", "create", str(stage.checkpoint), "one", "--batch", "9")
     fork = stage.folder / "fork"
-    stage.call("savepoint", "fork", "one", str(fork))
+    stage.call("savepoint", "fork", "one", str(fork), "--allow-data-loss")
     original = Path(shutil.copytree(stage.checkpoint, stage.folder / "original", copy_function=os.link))
     before, forked = contents(stage.checkpoint), contents(fork)
     words = ("promote", str(fork), str(stage.checkpoint), "--yes", "--stopped", "--keep-as", "old")
@@ -259,6 +260,6 @@ def test_promote(stage: Stage) -> None:
             int(name) for name in os.listdir(original / "commits") if name.isdecimal()
         )
         if pending is not None or now == promoted:
-            stage.call("checkpoint", "undo", str(back), "--yes")
+            stage.call("checkpoint", "undo", str(back), "--yes", "--accept-foreign-journal")  # it is a copy
         assert contents(back) == before
         shutil.rmtree(back)

@@ -1,5 +1,6 @@
 """Where settings come from, which wins, and what is said of those that cannot be read."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -299,4 +300,68 @@ def test_parameters_of_pipelines_are_read(tmp_path: Path) -> None:
     assert load(environ={}, folder=tmp_path).pipelines == {"visit-counts": {"window": "15 minutes"}}
     (tmp_path / "respool.toml").write_text('pipelines = "visit-counts"\n')
     with pytest.raises(SettingsError, match=r"write \[pipelines\.NAME\]"):
+        load(environ={}, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("/dev/full", "a regular file"),
+        ("/dev/zero", "a regular file"),
+        ("pipe", "a regular file"),
+        ("large", "at most"),
+    ],
+)
+def test_a_file_without_an_end_is_not_read(tmp_path: Path, write: Write, name: str, told: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large").touch()
+    os.truncate(tmp_path / "large", 20 * 2**30)
+    write(f'[kafka]\nsasl.password = "file:{name}"')
+    with pytest.raises(SettingsError, match=f"{name}, which cannot be read: .*{told}"):
+        load(environ={}, folder=tmp_path)
+
+
+def test_a_respool_toml_without_an_end_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "respool.toml")
+    with pytest.raises(SettingsError, match=r"respool\.toml cannot be read: .*a regular file"):
+        load(environ={}, folder=tmp_path)
+    with pytest.raises(SettingsError, match=r"/dev/zero cannot be read: .*a regular file"):
+        load(environ={"RESPOOL_CONFIG": "/dev/zero"}, folder=tmp_path)
+
+
+def test_a_secret_behind_a_link_is_read(tmp_path: Path, write: Write) -> None:
+    (tmp_path / "secret").write_text("s")
+    (tmp_path / "link").symlink_to("secret")
+    write('[kafka]\nsasl.password = "file:link"')
+    assert load(environ={}, folder=tmp_path).kafka == {"sasl.password": "s"}
+
+
+@pytest.mark.parametrize(
+    "home", ["hdfs://nn/home", "ftp://host/home", "dbfs:/home", "s3://bucket/home", "file:///home"]
+)
+@pytest.mark.parametrize("way", ["flag", "variable", "file"])
+def test_a_home_that_is_a_url_is_refused(tmp_path: Path, write: Write, home: str, way: str) -> None:
+    if way == "file":
+        write(f'home = "{home}"')
+    with pytest.raises(SettingsError, match="a URL; expected a folder on a local disk"):
+        load(
+            {"home": Path(home)} if way == "flag" else {}, {"RESPOOL_HOME": home} if way == "variable" else {}, tmp_path
+        )
+    assert sorted(one.name for one in tmp_path.iterdir()) == (["respool.toml"] if way == "file" else [])
+
+
+def test_a_home_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for home in ("file", "file/below/it"):
+        with pytest.raises(SettingsError, match=r"/file is a file; expected a folder"):
+            load({"home": Path(home)}, {}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [("sql.shuffle.partitions", "spark.sql.shuffle.partitions"), ("fs.s3a.endpoint", "spark.hadoop.fs.s3a.endpoint")],
+)
+def test_a_setting_that_spark_would_ignore_is_refused(tmp_path: Path, write: Write, name: str, right: str) -> None:
+    write(f'[spark]\n{name} = "2"')
+    with pytest.raises(SettingsError, match=rf"{name} in the \[spark\] table .*Write {right} in its place"):
         load(environ={}, folder=tmp_path)

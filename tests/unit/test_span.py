@@ -159,3 +159,14 @@ def test_a_time_is_told_as_short_as_it_is_exact(time: datetime, expected: str) -
 @given(st.datetimes(datetime(1990, 1, 1), datetime(2090, 1, 1), timezones=st.just(UTC)))  # noqa: DTZ001
 def test_a_time_that_is_told_can_be_read_again(time: datetime) -> None:
     assert parse_time(time_text(time.astimezone(PARIS)), PARIS) == time
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("2025-10-26T02:30:00", "comes twice in Europe/Paris"), ("2025-03-30T02:30:00", "does not exist in Europe/Paris")],
+)
+def test_a_single_time_of_the_night_when_clocks_change_is_refused_too(text: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        parse_time(text, PARIS)
+    assert parse_time(f"{text}+01:00", PARIS).utcoffset() is not None  # with an offset it is one moment
+    assert parse_time(text, UTC) == datetime.fromisoformat(f"{text}+00:00")

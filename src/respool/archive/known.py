@@ -6,17 +6,19 @@ neither tells, the table is asked.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from respool.archive.table import identifier, read
+from respool.untrusted import Fields, Malformed, parse_json, whole_number
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
 _METADATA = "respool-archived"
+_MOST_PARTITIONS = 1_000_000  # of a topic; more than any broker has
 _HISTORY = 100  # commits looked at for what is known, before the table itself is asked
 _NEWEST = 8  # commits that are read by themselves before Spark is asked for the history: a compaction makes some
 PREFIX = 32  # characters of a text that Delta's statistics keep
@@ -65,10 +67,21 @@ class Archived:
     def from_json(text: str | None) -> "Archived | None":
         """Return what the metadata of a commit says, or None when it is not one of ours."""
         try:
-            found = json.loads(text or "")[_METADATA]
-            return Archived(found["version"], {(topic, int(part)): int(end) for topic, part, end in found["ends"]})
-        except (ValueError, KeyError, TypeError):
+            facts = Fields(parse_json(text or "")).nested(_METADATA)
+            return Archived(facts.whole("version"), dict(facts.items("ends", _end)))
+        except Malformed:
             return None
+
+
+def _end(item: object) -> tuple[tuple[str, int], int]:
+    match item:
+        case [str() as topic, partition, offset]:
+            return (topic, _partition(partition)), whole_number(offset, "an offset", least=-1)
+    raise Malformed("an end is not a topic, a partition and an offset")
+
+
+def _partition(number: object) -> int:
+    return whole_number(number, "a partition", most=_MOST_PARTITIONS)
 
 
 def learn(spark: "SparkSession", table: str, newest: int | None = None) -> Archived:
@@ -97,12 +110,17 @@ def _learn_from(spark: "SparkSession", table: str, newest: int) -> Archived | No
 
 
 def _user_metadata(commit: str) -> str | None:
-    for line in commit.split("\n"):
-        info = json.loads(line or "{}").get("commitInfo")
-        if info is not None:
-            text: str | None = info.get("userMetadata")
-            return text
+    try:
+        for action in _actions(commit):
+            if "commitInfo" in action:
+                return action.nested("commitInfo").optional_text("userMetadata")
+    except Malformed:  # Spark will say so when it reads the table
+        return None
     return None
+
+
+def _actions(commit: str) -> Iterator[Fields]:
+    return (Fields(parse_json(line), "an action") for line in commit.split("\n") if line.strip())
 
 
 def _learn_from_history(spark: "SparkSession", table: str) -> Archived:
@@ -135,20 +153,19 @@ def _added(commit: str) -> dict[tuple[str, int], int] | None:
     may mix them.
     """
     ends: dict[tuple[str, int], int] = {}
-    for line in commit.split("\n"):
-        file = json.loads(line or "{}").get("add")
-        if file is None or not file["dataChange"]:  # compaction changes no data
-            continue
-        stats = json.loads(file.get("stats") or "{}")
-        try:
-            low, high = stats["minValues"], stats["maxValues"]
-            place, other = ((one["topic"][:PREFIX], int(one["partition"])) for one in (low, high))
-            offset = int(high["offset"])
-        except KeyError:
-            return None
-        if place != other:
-            return None
-        ends[place] = max(offset, ends.get(place, -1))
+    try:
+        for action in _actions(commit):
+            file = action.nested("add") if "add" in action else None
+            if file is None or not file.flag("dataChange"):  # compaction changes no data
+                continue
+            stats = Fields(parse_json(file.optional_text("stats") or "{}"), "the statistics of a file")
+            low, high = stats.nested("minValues"), stats.nested("maxValues")
+            place, other = ((one.text("topic")[:PREFIX], _partition(one.any("partition"))) for one in (low, high))
+            if place != other:
+                return None
+            ends[place] = max(high.whole("offset"), ends.get(place, -1))
+    except Malformed:
+        return None
     return ends
 
 
@@ -159,7 +176,7 @@ def _read_commit(spark: "SparkSession", table: str, version: int) -> str | None:
     name = f"{table}/_delta_log/{version:020}.json"
     if table.startswith("/") and Path(name).parent.is_dir():  # quicker than through the JVM
         try:
-            return Path(name).read_text(encoding="utf-8")
+            return Path(name).read_text(encoding="utf-8", errors="replace")  # what is not UTF-8 is not JSON either
         except FileNotFoundError:
             return None
     jvm: Any = spark._jvm

@@ -1,6 +1,5 @@
 """The archive's table: its columns, where it is, how it reads event times, and its compaction."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from respool import records
 from respool.decode import JsonDecoder, decode
 from respool.errors import PipelineError
+from respool.locations import scheme_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -110,7 +110,7 @@ def to_archive(frame: "DataFrame", decoder: JsonDecoder) -> "DataFrame":
 
 def locate(table: str, home: Path) -> str:
     """Return where a table is: a relative path is one under the home's `archive`, others are taken as they are."""
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", table):
+    if scheme_of(table) is not None:
         return table
     return str((home / "archive" / Path(table).expanduser()).absolute())
 

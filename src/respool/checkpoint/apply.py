@@ -1,26 +1,29 @@
 """Carry a journal out: the only code that changes a checkpoint.
 
-1. The journal is written to `_respool/pending.json`.
+1. The journal is written to `_respool/pending.json`, sealed by this installation.
 2. A fence is put behind the newest batch: a file that is no batch, so that Spark will not start here meanwhile.
 3. The steps are done. Each can be done again: what is done already is left.
 4. The journal becomes history.
 5. The fence goes, then `pending.json`.
 
+Each of these is on the disk before the next begins, and in 3 each group of moves before the next group: a power cut
+cannot leave a later one done without an earlier one.
+
 Cut off anywhere, the checkpoint is as before (until 2), or refuses to start until the same command has finished it, or
 `undo` has taken it back.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import groupby
 
 from typing_extensions import assert_never
 
-from respool.checkpoint import history, layout, sink
-from respool.checkpoint.files import Reader, Writer, open_writer
+from respool.checkpoint import history, installation, layout, sink
+from respool.checkpoint.files import OWN, Reader, Writer, open_writer
 from respool.checkpoint.steps import Journal, Move, Prune, Replace, Restore, Step
 from respool.errors import CheckpointError
 
@@ -35,18 +38,24 @@ def apply(journal: Journal, files: Writer, on_step: Callable[[int], None] = lamb
         files: The checkpoint.
         on_step: Called with the number of steps done.
     """
-    _write_down(journal, files)
+    finish(_write_down(journal, files), files, on_step)
+
+
+def begin(journal: Journal, files: Writer) -> Journal:
+    """Write a journal down and put its fence up, for `finish` to carry it out later; return it as it was written."""
+    journal = _write_down(journal, files)
+    _fence(journal, files)
+    return journal
+
+
+def resume(journal: Journal, files: Writer, on_step: Callable[[int], None] = lambda _: None) -> None:
+    """Carry out a journal that another process began, from wherever it was cut off."""
+    files.sync(everything=True)  # that process may have been killed before it did
     finish(journal, files, on_step)
 
 
-def begin(journal: Journal, files: Writer) -> None:
-    """Write a journal down and put its fence up, for `finish` to carry it out later."""
-    _write_down(journal, files)
-    _fence(journal, files)
-
-
 def finish(journal: Journal, files: Writer, on_step: Callable[[int], None] = lambda _: None) -> None:
-    """Carry out a journal that is pending, from wherever it was cut off."""
+    """Carry out a journal that is pending and on the disk, with all that was done of it."""
     if not _is_there(files, history.path_of(journal)):
         _fence(journal, files)
         _do_all(journal.steps, files, on_step)
@@ -62,18 +71,78 @@ def finish(journal: Journal, files: Writer, on_step: Callable[[int], None] = lam
 
 def take_back(undo: Journal, files: Writer, on_step: Callable[[int], None] = lambda _: None) -> None:
     """Take back a change that was cut off: its undoing becomes what is pending in its place."""
-    files.replace(history.PENDING, history.text_of(undo))
+    files.sync(everything=True)
+    finish(adopt(undo, files), files, on_step)
+
+
+def adopt(journal: Journal, files: Writer) -> Journal:
+    """Make a journal the pending one, in place of what is pending, and this installation's own; return it so."""
+    journal = installation.sign(journal, files.root)
+    files.replace(history.PENDING, history.text_of(journal))
     files.sync()
-    finish(undo, files, on_step)
+    return journal
 
 
 def purge(journal: Journal, files: Writer, now: datetime) -> None:
-    """Delete what a finished journal moved aside; it cannot be undone from then on."""
+    """Delete what a finished journal moved to `_respool/aside/`; it cannot be undone from then on.
+
+    In the folder of a file sink only when this installation wrote the journal: who else did could name any folder.
+    """
     files.replace(history.path_of(journal), history.text_of(replace(journal, purged=now)))
+    files.sync()
+    own = installation.foreign(journal, files.root) is None
+    folder = f"{history.ASIDE}/{journal.id}"
+    sinks: dict[str, Writer] = {}
     for move in journal.moves:
-        if move.target.startswith(f"{history.ASIDE}/"):  # others are what it brought in
-            (files if move.sink is None else open_writer(move.sink)).delete(move.target)
-    files.prune(f"{history.ASIDE}/{journal.id}")
+        if move.target.startswith(f"{folder}/"):  # others are what it brought in
+            if move.sink is None:
+                files.delete(move.target)
+            elif own:
+                sinks.setdefault(move.sink, open_writer(move.sink)).delete(move.target)
+    for place in (files, *sinks.values()):
+        place.prune(folder)
+        place.sync()
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """Files that an interrupted operation left in `_respool/`, and that nothing refers to."""
+
+    path: str
+    files: int
+    size: int
+
+
+def leftovers(files: Reader, but: str | None = None) -> list[Leftover]:
+    """Return what interrupted operations left: staged copies without a pending journal, and temporary files.
+
+    Whoever asks must know that no change is being made now.
+
+    Args:
+        files: The checkpoint.
+        but: The id of a journal that is about to begin, whose copies are staged.
+    """
+    cut_off = history.pending(files)
+    used = {but, *((cut_off.id, cut_off.of) if cut_off is not None else ())}
+    unused = [f"{history.STAGED}/{name}" for name in files.folders(history.STAGED) if name not in used]
+    paths = {path: files.below(path) for path in unused}
+    for folder in ("", "offsets", OWN, history.FOLDER):
+        paths |= {path: [path] for path in files.temporary(folder)}
+    facts = files.facts([path for inside in paths.values() for path in inside])
+    return [
+        Leftover(path, len(inside), sum(facts[one].size for one in inside if one in facts))
+        for path, inside in sorted(paths.items())
+    ]
+
+
+def clear_leftovers(files: Writer, but: str | None = None) -> list[Leftover]:
+    """Delete what interrupted operations left, and return it; the checkpoint must be held."""
+    found = leftovers(files, but)
+    for one in found:
+        for path in files.below(one.path) or [one.path]:
+            files.delete(path)
+        files.prune(one.path)
+    return found
 
 
 def clear_staged(name: str, files: Writer) -> None:
@@ -98,12 +167,15 @@ def begun(steps: Sequence[Step], files: Reader) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _write_down(journal: Journal, files: Writer) -> None:
+def _write_down(journal: Journal, files: Writer) -> Journal:
+    journal = installation.sign(journal, files.root)
     try:
         files.create(history.PENDING, history.text_of(journal))
     except FileExistsError as error:
         raise CheckpointError("Another change of this checkpoint is under way, or was cut off. Look again.") from error
     files.sync()
+    clear_leftovers(files, but=journal.id)
+    return journal
 
 
 def _fence(journal: Journal, files: Writer) -> None:
@@ -120,6 +192,7 @@ def _fence(journal: Journal, files: Writer) -> None:
         if grown and not _begun(journal, files):
             files.delete(journal.fence)
             raise _runs(journal, files)
+    files.sync()
 
 
 def _runs(journal: Journal, files: Writer) -> CheckpointError:
@@ -154,18 +227,22 @@ def _do_all(steps: Sequence[Step], files: Writer, on_step: Callable[[int], None]
     """Do the steps in their order; moves that follow each other several at once, where the store likes that.
 
     Of a change that was cut off, the steps before the last moves that were begun are done: what they moved away can
-    have been replaced since.
+    have been replaced since. So each group is on the disk before the next begins.
     """
     groups = _groups(steps)
     moves = [at for at, group in enumerate(groups) if isinstance(group[0], Move)]
     start = next((at for at in reversed(moves[1:]) if _any_done(groups[at], files)), 0)
     done = sum(len(group) for group in groups[:start])
+    sinks: dict[str, Writer] = {}
     with ThreadPoolExecutor(files.at_once) as pool:
         for group in groups[start:]:
             work = pool.map if isinstance(group[0], Move) and files.at_once > 1 else map
-            for _ in work(partial(_do, files=files), group):
+            sinks |= {place: open_writer(place) for place in _sinks(group) if place not in sinks}
+            for _ in work(partial(_do, files=files, sinks=sinks), group):
                 done += 1
                 on_step(done)
+            for place in (files, *sinks.values()):
+                place.sync()
 
 
 def _groups(steps: Iterable[Step]) -> list[list[Step]]:
@@ -173,15 +250,19 @@ def _groups(steps: Iterable[Step]) -> list[list[Step]]:
     return [list(group) for _, group in groupby(steps, key=lambda step: isinstance(step, Move))]
 
 
+def _sinks(steps: Iterable[Step]) -> set[str]:
+    return {step.sink for step in steps if isinstance(step, Move) and step.sink is not None}
+
+
 def _any_done(moves: Sequence[Step], files: Reader) -> bool:
     sources = [step.source for step in moves if isinstance(step, Move) and step.sink is None]
     return len(files.facts(sources)) < len(sources)
 
 
-def _do(step: Step, files: Writer) -> None:
+def _do(step: Step, files: Writer, sinks: Mapping[str, Writer]) -> None:
     match step:
         case Move():
-            (files if step.sink is None else open_writer(step.sink)).move(step.source, step.target)
+            (files if step.sink is None else sinks[step.sink]).move(step.source, step.target)
         case Replace():
             _replace(step, files)
         case Prune():
@@ -207,5 +288,6 @@ def _remember(journal: Journal, files: Writer) -> None:
         done = next((one for one in history.past(files) if one.id == journal.of), None)
         if done is not None:
             files.replace(history.path_of(done), history.text_of(replace(done, undone=journal.started)))
+            files.sync()  # with the undo in the history, nobody would do this any more
     files.replace(history.path_of(journal), history.text_of(journal))
     files.sync()

@@ -6,12 +6,12 @@ _respool/promoted.json   where a fork went, when it became the checkpoint of its
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from respool import __version__
 from respool.checkpoint import history, layout, lease, logs
@@ -21,10 +21,14 @@ from respool.checkpoint.local_files import LocalFiles
 from respool.checkpoint.sources import kafka_parts
 from respool.errors import CheckpointError
 from respool.sinks import Output, ReadableSink
+from respool.untrusted import Fields, Malformed, parse_json
 
 if TYPE_CHECKING:
     from respool.pipeline import Pipeline
 
+T = TypeVar("T")
+
+_NOTE_BYTES = 64 * 2**20  # a fingerprint has a line for each function of a pipeline's code
 RUN = f"{OWN}/run.json"
 FORK = f"{OWN}/fork.json"
 PROMOTED = f"{OWN}/promoted.json"
@@ -61,10 +65,19 @@ class Run:
     fixed: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
-    def from_json(facts: Mapping[str, Any]) -> "Run":
-        """Return what was kept of a pipeline; a respool of another time may have kept less, or more."""
-        found = {one.name: facts[one.name] for one in fields(Run) if one.name in facts}
-        return Run(**{**found, "output_key": tuple(found.get("output_key", ()))})
+    def from_json(facts: Fields) -> "Run":
+        """Return what was kept of a pipeline; another version of respool may have kept less, or more.
+
+        Raises:
+            Malformed: A field is of another type.
+        """
+        texts = ("pipeline", "topic", "sink", "on_replay", "timezone", "results", "spark", "output")
+        return Run(
+            **{name: facts.optional_text(name) or "" for name in texts},
+            fingerprint=_fingerprint(facts.nested("fingerprint")) if "fingerprint" in facts else None,
+            output_key=facts.texts("output_key") if "output_key" in facts else (),
+            fixed=facts.text_by_name("fixed") if "fixed" in facts else {},
+        )
 
     @staticmethod
     def of(pipeline: "Pipeline", home: Path | None = None) -> "Run":
@@ -116,15 +129,16 @@ class Promoted:
     journal: str
 
 
-def claim(checkpoint: str, pipeline: "Pipeline", home: Path | None = None) -> Lease | None:
+def claim(checkpoint: str, pipeline: "Pipeline", home: Path | None = None, held: Lease | None = None) -> Lease | None:
     """Hold a checkpoint for a pipeline; None when another process holds it now.
 
-    With the `home` of its sinks, where its results can be read is noted, too.
+    With the `home` of its sinks, where its results can be read is noted, too. `held` is the lease of a checkpoint that
+    this process holds already.
 
     Raises CheckpointError when the checkpoint belongs to another pipeline, or when a rewind of it was cut off.
     """
     check(checkpoint, pipeline)
-    held = lease.hold(checkpoint)
+    held = held or lease.hold(checkpoint)
     if held is None or held.warning is not None:
         return held
     try:
@@ -217,22 +231,24 @@ def changed(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> lis
 
 def last_run(files: Reader) -> Run | None:
     """Return the pipeline that ran last on a checkpoint; None for a query that respool did not start."""
-    found = _note(files, RUN)
-    return None if found is None else Run.from_json({"pipeline": "", "topic": "", "sink": "", "on_replay": "", **found})
+    return _note(files, RUN, Run.from_json)
 
 
 def fork_of(files: Reader) -> Fork | None:
     """Return what a checkpoint is a fork of; None when it is none."""
-    found = _note(files, FORK)
-    return None if found is None else Fork(**{one.name: found[one.name] for one in fields(Fork)})
+
+    def read(facts: Fields) -> Fork:
+        texts = ("savepoint", "location", "checkpoint", "query_id", "sink", "created")
+        return Fork(batch=facts.whole("batch"), **{name: facts.text(name) for name in texts})
+
+    return _note(files, FORK, read)
 
 
 def promotion_of(files: Reader) -> Promoted | None:
     """Return where a fork went; None when it was not promoted, or when that was taken back."""
-    found = _note(files, PROMOTED)
-    if found is None:
+    promoted = _note(files, PROMOTED, lambda facts: Promoted(facts.line("checkpoint"), facts.file_name("journal")))
+    if promoted is None:
         return None
-    promoted = Promoted(**{one.name: found[one.name] for one in fields(Promoted)})
     try:
         past = history.past(open_writer(promoted.checkpoint))
     except CheckpointError:
@@ -240,17 +256,20 @@ def promotion_of(files: Reader) -> Promoted | None:
     return promoted if any(one.id == promoted.journal and one.undone is None for one in past) else None
 
 
-def _note(files: Reader, path: str) -> dict[str, Any] | None:
-    """Return what a small file of respool's own says; None when it is not there."""
+def _note(files: Reader, path: str, read: Callable[[Fields], T]) -> T | None:
+    """Return the content of a small file of respool's own; None when it does not exist."""
     try:
-        found: dict[str, Any] = dict(json.loads(files.read(path)))
-        return found
+        return read(Fields(parse_json(files.read(path), max_bytes=_NOTE_BYTES)))
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError) as error:
+    except Malformed as error:
         raise CheckpointError(
-            f"{files.root}/{path} cannot be read: {error}. Move it away, and run this again."
+            f"{files.root}/{path} cannot be read: {error}. Move it away, and run this again. Nothing was changed."
         ) from error
+
+
+def _fingerprint(facts: Fields) -> dict[str, Any]:
+    return {part: facts.text_by_name(part) for part in ("code", "settings")}
 
 
 def _topics(files: Reader) -> set[str] | None:
@@ -281,3 +300,4 @@ def _record(files: Writer, pipeline: "Pipeline", home: Path | None) -> None:
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
     files.replace(RUN, (json.dumps(facts, indent=1) + "\n").encode())
+    files.sync()

@@ -4,15 +4,15 @@ delta-rs counts versions down from the newest when it tells a table's history, a
 that says nothing of itself. And it does not tell whose batch a commit holds. Hence the files themselves are read.
 """
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from respool.checkpoint.files import local_path, open_reader, short
 from respool.errors import CheckpointError
+from respool.untrusted import LONG, Fields, Malformed, decimal, parse_json, whole_number
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -71,8 +71,19 @@ class Log:
             for path, data in self._files.read_many(list(paths)).items():
                 if isinstance(data, Exception) and not isinstance(data, FileNotFoundError):
                     raise CheckpointError(f"{self._files.root}/{path} cannot be read: {short(data)}") from data
-                self._commits[paths[path]] = None if isinstance(data, Exception) else parse(paths[path], data)
+                self._commits[paths[path]] = (
+                    None if isinstance(data, Exception) else self._parse(path, paths[path], data)
+                )
         return self._commits[version]
+
+    def _parse(self, path: str, version: int, data: bytes) -> Commit:
+        try:
+            return parse(version, data)
+        except Malformed as error:
+            raise CheckpointError(
+                f"{self._files.root}/{path} is damaged: {error}. What the table has of this query cannot be known; "
+                "put the file back from a copy. Nothing was changed."
+            ) from error
 
     def lineage(self, version: int) -> Iterator[Commit]:
         """Yield the commits that made a version, the newest first, without those that a RESTORE took back.
@@ -85,23 +96,33 @@ class Log:
 
 
 def parse(version: int, data: bytes) -> Commit:
-    """Return a version from the bytes of its file."""
-    info: dict[str, Any] = {}
+    """Return a version from the bytes of its file; raise Malformed when they are not those of a commit."""
+    info = Fields({})
     batches: dict[str, int] = {}
     for line in data.splitlines():
-        if not line.startswith((b'{"add"', b'{"remove"')):  # most lines, and long ones
-            action = json.loads(line)
-            info = action.get("commitInfo", info)
+        if line.strip() and not line.startswith((b'{"add"', b'{"remove"')):  # most lines, and long ones
+            action = Fields(parse_json(line), "an action")
+            info = action.nested("commitInfo") if "commitInfo" in action else info
             if "txn" in action:
-                batches[action["txn"]["appId"]] = int(action["txn"]["version"])
-    operation, mark = str(info.get("operation", "unknown operation")), info.get(MARK)
-    goes_back: int | None = None
-    if operation == "RESTORE" and (to := info.get("operationParameters", {}).get("version")) is not None:
-        goes_back = int(to)
-    elif mark is not None:
+                batch = action.nested("txn")
+                batches[batch.text("appId")] = batch.whole("version", least=-LONG)
+    operation, mark = info.optional_line("operation") or "unknown operation", info.optional_text(MARK)
+    goes_back = _restored(info, version) if operation == "RESTORE" else None
+    if goes_back is None and mark is not None:
         goes_back = _EMPTY if operation == "DELETE" else version - 1
     # A restore notes a batch too, but holds none.
     return Commit(version, operation, {} if mark else batches, goes_back, mark)
+
+
+def _restored(info: Fields, version: int) -> int | None:
+    """Return the version that a RESTORE went back to; None when it names a time instead."""
+    parameters = info.nested("operationParameters") if "operationParameters" in info else Fields({})
+    if "version" not in parameters:
+        return None
+    to = parameters.any("version")
+    if isinstance(to, str):
+        return decimal(to, "the version of a RESTORE", most=version - 1)
+    return whole_number(to, "the version of a RESTORE", most=version - 1)
 
 
 def open_table(location: str, version: int | None = None) -> "DeltaTable":

@@ -4,14 +4,19 @@
 entry that it has read.
 """
 
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from os.path import exists
 from urllib.parse import unquote, urlsplit
 
-from respool.checkpoint import logs
+from respool.checkpoint import layout, logs
+from respool.checkpoint.files import open_reader
 from respool.checkpoint.read import Checkpoint
 from respool.errors import CheckpointError
+from respool.untrusted import Malformed, whole_number
+
+_LISTED = frozenset({"s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "az", "memory"})  # stores of input files
+_MOST_FOLDERS = 1_000  # of input files on a store, before the rest is left unchecked: each takes a request
 
 
 @dataclass(frozen=True)
@@ -20,31 +25,106 @@ class Trim:
 
     Attributes:
         moves: The log files that move aside, the newest first; none when the log must stay whole.
-        inputs: The input files that will be read again.
-        kept_whole: Whether the log has to stay, so that all these files come in one batch.
+        kept_whole: Whether the log has to stay, so that all files in it that are read again come in one batch.
     """
 
     moves: tuple[str, ...]
-    inputs: tuple[str, ...]
     kept_whole: bool
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The input files that a query has read after a position, and will read again when it returns there.
+
+    Attributes:
+        paths: Their addresses.
+        unknown: Whether the log is damaged or no longer names all of them.
+    """
+
+    paths: tuple[str, ...] = ()
+    unknown: bool = False
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Which input files are missing.
+
+    Attributes:
+        gone: Those that are.
+        unchecked: Those on a filesystem that could not be asked.
+    """
+
+    gone: tuple[str, ...]
+    unchecked: tuple[str, ...]
 
 
 def trim(checkpoint: Checkpoint, source: str, last: int) -> Trim:
     """Return what to do so that `last` is the newest entry of a source's log; -1 empties it."""
-    folder = f"sources/{source}"
-    numbers = {name: number for name in checkpoint.folders.get(folder, ()) if (number := _number(name)) is not None}
+    numbers = _numbers(checkpoint, source)
     later = sorted((name for name, number in numbers.items() if number > last), key=lambda n: numbers[n], reverse=True)
-    inputs = _inputs(checkpoint, [f"{folder}/{name}" for name in later], last)
     whole = last >= 0 and not _readable({name for name in numbers if name not in later}, last)
-    return Trim(() if whole else tuple(f"{folder}/{name}" for name in later), inputs, whole and bool(later))
+    return Trim(() if whole else tuple(f"sources/{source}/{name}" for name in later), whole and bool(later))
 
 
-def missing(inputs: tuple[str, ...]) -> list[str]:
-    """Return the input files that are no longer there, as far as this machine can tell."""
-    local = {one: urlsplit(one) for one in inputs}
-    from os.path import exists
+def inputs(checkpoint: Checkpoint, source: str, after: int, upto: int) -> Inputs:
+    """Return the input files of a source's log entries after one, among them all up to another.
 
-    return [one for one, url in local.items() if url.scheme in ("", "file") and not exists(unquote(url.path))]
+    Args:
+        checkpoint: The checkpoint that holds the log.
+        source: The source's number in the query, or its name.
+        after: The number of the entry before them; -1 for all.
+        upto: The newest entry that the query is known to have read: the log must name the files of all up to it.
+    """
+    numbers = _numbers(checkpoint, source)
+    names = sorted((name for name, number in numbers.items() if number > after), key=lambda name: numbers[name])
+    paths = [f"sources/{source}/{name}" for name in names]
+    files: dict[str, None] = {}
+    seen: set[int] = set()
+    for path, data in checkpoint.files.read_many(paths).items():
+        if isinstance(data, FileNotFoundError):
+            continue  # Spark has compacted the log meanwhile
+        if isinstance(data, Exception):
+            raise CheckpointError(f"{path} cannot be read: {data}") from data
+        try:
+            for entry in logs.log_entries(path, logs.decode(path, data)):
+                number = whole_number(entry.get("batchId"), "batchId")
+                if number > after and isinstance(entry.get("path"), str):
+                    files[entry["path"]] = None
+                    seen.add(number)
+        except (CheckpointError, Malformed):
+            continue  # its numbers are missing from `seen` then, unless another file has them
+    return Inputs(tuple(files), not all(number in seen for number in range(after + 1, upto + 1)))
+
+
+def missing(paths: Iterable[str]) -> Missing:
+    """Return which input files are missing; those on an object store are looked up folder by folder."""
+    gone, unchecked = [], []
+    folders: dict[str, list[str]] = {}
+    for path in paths:
+        scheme = urlsplit(path).scheme
+        if scheme in ("", "file"):
+            if not exists(unquote(urlsplit(path).path)):
+                gone.append(path)
+        elif scheme in _LISTED:
+            folders.setdefault(path.rpartition("/")[0], []).append(path)
+        else:
+            unchecked.append(path)
+    for number, (folder, files) in enumerate(folders.items()):
+        try:
+            names = set(open_reader(unquote(folder)).names("")) if number < _MOST_FOLDERS else None
+        except CheckpointError:
+            names = None
+        if names is None:
+            unchecked += files
+        else:
+            gone += [path for path in files if unquote(path.rpartition("/")[2]) not in names]
+    return Missing(tuple(gone), tuple(unchecked))
+
+
+def _numbers(checkpoint: Checkpoint, source: str) -> dict[str, int]:
+    """Return the files of a source's log, and the number of the newest entry in each."""
+    names = checkpoint.folders.get(f"sources/{source}", ())
+    return {name: number for name in names if (number := _number(name)) is not None}
 
 
 def _readable(names: set[str], last: int) -> bool:
@@ -57,23 +137,5 @@ def _readable(names: set[str], last: int) -> bool:
     return True
 
 
-def _inputs(checkpoint: Checkpoint, paths: list[str], last: int) -> tuple[str, ...]:
-    found: dict[str, None] = {}
-    for path, data in checkpoint.files.read_many(paths).items():
-        if isinstance(data, Exception):
-            raise CheckpointError(f"{path} cannot be read: {data}") from data
-        with suppress(
-            CheckpointError, ValueError, TypeError
-        ):  # a damaged entry goes, too; its files come again though they are not named
-            entries = logs.log_entries(path, logs.decode(path, data))
-            found |= {str(entry.get("path")): None for entry in entries if _entry_number(entry) > last}
-    return tuple(found)
-
-
-def _entry_number(entry: dict[str, Any]) -> int:
-    return int(entry.get("batchId", -1))
-
-
 def _number(name: str) -> int | None:
-    text = name.removesuffix(".compact")
-    return int(text) if text.isdecimal() else None
+    return layout.entry(name)

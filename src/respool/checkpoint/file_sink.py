@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from urllib.parse import unquote, urlsplit
 
-from respool.checkpoint import logs
+from respool.checkpoint import layout, logs
 from respool.checkpoint.files import Reader, local_path, open_reader
 from respool.checkpoint.sink import MoveSinkFiles, Replay
 from respool.errors import CheckpointError
@@ -19,7 +19,7 @@ _LOG = "_spark_metadata"
 def replay(folder: str, first_batch: int) -> Replay:
     """Return what a sink's folder will do when the batches from `first_batch` on come again."""
     sink, files = f"files in {folder}", _open(folder)
-    entries = {name: number for name in files.names(_LOG) if (number := _number(name)) is not None}
+    entries = {name: number for name in files.names(_LOG) if (number := layout.entry(name)) is not None}
     if not entries:
         raise CheckpointError(
             f"{folder} has no {_LOG}: no file sink of Spark writes there. Name the folder that the query writes to, or "
@@ -56,11 +56,6 @@ def _open(folder: str) -> Reader:
     return open_reader(folder)
 
 
-def _number(name: str) -> int | None:
-    text = name.removesuffix(".compact")
-    return int(text) if text.isdecimal() else None
-
-
 def _needed(entries: Mapping[str, int], last: int) -> list[str] | None:
     """Return the log entries that Spark reads when `last` is the newest: from a compact one on, or from 0.
 
@@ -77,8 +72,8 @@ def _needed(entries: Mapping[str, int], last: int) -> list[str] | None:
 
 
 def _way_out(entries: Mapping[str, int], first_batch: int) -> str:
-    newest = max(entries.values())
-    possible = [one for one in range(first_batch, newest + 1) if _needed(entries, one - 1) is not None]
+    after = sorted({number + 1 for number in entries.values()})
+    possible = [one for one in after[:-1] if one >= first_batch and _needed(entries, one - 1) is not None]
     other = f"Rewind to batch {possible[0]} or a later one, or let" if possible else "Let"
     return (
         f"Its log no longer tells which files were there before batch {first_batch}: Spark has deleted entries of it. "

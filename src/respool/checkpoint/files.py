@@ -1,10 +1,11 @@
 """A checkpoint's files, on a local disk or on any filesystem that fsspec knows.
 
-Paths are relative to the checkpoint's folder, with `/` between their parts. A `Reader` can change nothing; only `apply`
-asks for a `Writer`.
+Paths are relative to the checkpoint's folder, with `/` between their parts: any other path is refused, by every method.
+A `Reader` can change nothing; only `apply` asks for a `Writer`.
 """
 
 import errno
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from respool.errors import CheckpointError
+from respool.locations import scheme_of
+from respool.untrusted import file_name
 
 OWN = "_respool"  # respool's folder in a checkpoint, which Spark ignores
 
@@ -29,7 +32,8 @@ class Listing:
 
     Attributes:
         folders: The names of the files in each folder.
-        unreadable: Folders that could not be listed, and why.
+        unreadable: Folders that could not be listed and entries that are not regular files or folders, and why. A
+            change must not be planned when there are any: what is behind a link, for example, is not in the listing.
     """
 
     folders: dict[str, list[str]]
@@ -46,11 +50,11 @@ class Reader(Protocol):
         ...
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of the files in one folder; none when it is not there."""
+        """Return the names in one folder that are not folders; none when it is not there."""
         ...
 
     def read(self, path: str) -> bytes:
-        """Return a file's bytes; raise FileNotFoundError, or CheckpointError when it cannot be read."""
+        """Return a regular file's bytes; raise FileNotFoundError, or CheckpointError when it cannot be read."""
         ...
 
     def read_many(self, paths: Sequence[str]) -> dict[str, bytes | Exception]:
@@ -71,6 +75,10 @@ class Reader(Protocol):
 
     def facts(self, paths: Iterable[str]) -> dict[str, Facts]:
         """Return the facts of those files that are there."""
+        ...
+
+    def temporary(self, folder: str) -> list[str]:
+        """Return the paths of files in one folder that a killed writer left."""
         ...
 
 
@@ -107,8 +115,8 @@ class Writer(Reader, Protocol):
         """Delete the empty folders in a folder, and itself when nothing is left."""
         ...
 
-    def sync(self) -> None:
-        """Return when what was done is safe from a power cut."""
+    def sync(self, everything: bool = False) -> None:
+        """Return when what was done is safe from a power cut; with `everything`, also what other processes did."""
         ...
 
 
@@ -116,7 +124,12 @@ def local_path(location: str) -> Path | None:
     """Return the path of a folder on a local disk, or None for a URL of another filesystem."""
     if location.startswith("file:"):
         return Path("/" + location.removeprefix("file:").lstrip("/"))
-    return None if "://" in location else Path(location)
+    if re.match(r"dbfs:/(?!/)", location):
+        raise CheckpointError(
+            f"{location} can be read in Databricks only. Name the same folder as it is mounted there, "
+            f"/dbfs/{location.removeprefix('dbfs:/')}, or a copy of it on a disk or an object store."
+        )
+    return Path(location) if scheme_of(location) is None else None
 
 
 def absolute(location: str) -> str:
@@ -154,6 +167,25 @@ def open_writer(location: str) -> Writer:
     from respool.checkpoint.local_files import LocalFiles
 
     return LocalFiles(path)
+
+
+def open_inside(location: str, name: str) -> Reader:
+    """Return a reader of a folder in another folder, whose name was read from a file.
+
+    Raises:
+        CheckpointError: It is not a single name, the folder is a symbolic link, or it is not there.
+    """
+    try:
+        file_name(name)
+    except ValueError as error:
+        raise CheckpointError(f"{location}: {error}. Nothing was done with it.") from None
+    path = local_path(location)
+    if path is not None and (path / name).is_symlink():
+        raise CheckpointError(
+            f"{path / name} is a symbolic link, and respool follows none inside a checkpoint or a savepoint. "
+            "Put the folder itself in its place."
+        )
+    return open_reader(f"{location}/{name}")
 
 
 @contextmanager

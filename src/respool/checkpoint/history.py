@@ -8,14 +8,18 @@ _respool/staged/<id>/<path>     what it will move in, copied from elsewhere befo
 
 import json
 
+from typing_extensions import assert_never
+
 from respool.checkpoint.files import OWN, Reader
-from respool.checkpoint.steps import Journal, from_json, to_json
+from respool.checkpoint.steps import Journal, Move, Prune, Replace, Restore, from_json, to_json
 from respool.errors import CheckpointError
+from respool.untrusted import Malformed, file_name, relative_path
 
 PENDING = f"{OWN}/pending.json"
 ASIDE = f"{OWN}/aside"
 STAGED = f"{OWN}/staged"
 FOLDER = f"{OWN}/history"
+_OWN_NOTES = (f"{OWN}/run.json", f"{OWN}/fork.json")  # of `claim.py`, which a change may write anew
 
 
 def pending(files: Reader) -> Journal | None:
@@ -34,7 +38,10 @@ def past(files: Reader) -> list[Journal]:
     for path, data in found.items():
         if isinstance(data, Exception):
             raise CheckpointError(f"{path} cannot be read: {data}") from data
-        journals.append(_parse(path, data))
+        journal = _parse(path, data)
+        if path != path_of(journal):
+            raise CheckpointError(_damaged(path, f"it is the journal of another change, {journal.id}"))
+        journals.append(journal)
     return sorted(journals, key=lambda one: (one.started, one.id))
 
 
@@ -59,7 +66,49 @@ def last_change(journals: list[Journal]) -> Journal | None:
 
 
 def _parse(path: str, data: bytes) -> Journal:
+    journal = from_json(path, data)
     try:
-        return from_json(path, json.loads(data))
-    except ValueError as error:
-        raise CheckpointError(f"{path} is damaged: {error}. Ask for help before you change this checkpoint.") from error
+        _require_confined(journal)
+    except Malformed as error:
+        raise CheckpointError(_damaged(path, str(error))) from error
+    return journal
+
+
+def _damaged(path: str, what: str) -> str:
+    return f"{path} is damaged: {what}. Ask for help before you change this checkpoint. Nothing was changed."
+
+
+def _require_confined(journal: Journal) -> None:
+    """Raise Malformed unless all steps are of the kind that respool plans, and inside the checkpoint or its sink."""
+    names = [file_name(name) for name in (journal.id, journal.of) if name is not None]
+    kept = tuple(f"{folder}/{name}/" for name in names for folder in (ASIDE, STAGED))
+    for step in journal.steps:
+        match step:
+            case Move():
+                _require_own_move(step, kept)
+            case Replace():
+                if relative_path(step.path) not in _OWN_NOTES:
+                    _require_outside(step.path)
+            case Prune():
+                _require_outside(relative_path(step.folder))
+            case Restore():
+                pass  # of a table that the user is shown before
+            case _:
+                assert_never(step)
+
+
+def _require_own_move(move: Move, kept: tuple[str, ...]) -> None:
+    """Raise Malformed unless a move is between a path and the same path in the journal's own folder."""
+    for path, other in ((move.source, move.target), (move.target, move.source)):
+        for folder in kept:
+            if relative_path(other) == folder + relative_path(path):
+                if move.sink is not None and not folder.startswith(f"{ASIDE}/"):
+                    break
+                _require_outside(path)
+                return
+    raise Malformed(f"a step moves {move.source!a} to {move.target!a}, which no change does")
+
+
+def _require_outside(path: str) -> None:
+    if path.split("/")[0] == OWN:
+        raise Malformed(f"a step changes {path!a}, which no change does")

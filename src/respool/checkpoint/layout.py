@@ -13,17 +13,37 @@ from typing import cast
 
 from respool.checkpoint.model import StateFile, StateKind, StateStore
 
-_STORE = re.compile(r"state/(\d+)/(\d+)(?:/([^/]+))?")
-_FILE = re.compile(r"(\d+)(?:_([^.]+))?\.(delta|snapshot|changelog|zip)")
-_RUN = re.compile(r"state/\d+/(?:_metadata/v2|_stateSchema/[^/]+)")
-_RUN_FILE = re.compile(r"(\d+)(?:_.+)?")
+_SMALL = "0|[1-9][0-9]{0,4}"  # operators and partitions
+_LONG = "0|[1-9][0-9]{0,17}"  # batches and versions; as long as no arithmetic with them overflows in the JVM
+_STORE = re.compile(rf"state/({_SMALL})/({_SMALL})(?:/([^/]+))?")
+_FILE = re.compile(rf"({_LONG})(?:_([^.]+))?\.(delta|snapshot|changelog|zip)")
+_RUN = re.compile(rf"state/(?:{_SMALL})/(?:_metadata/v2|_stateSchema/[^/]+)")
+_RUN_FILE = re.compile(rf"({_LONG})(?:_.+)?", re.DOTALL)
+_BATCH = re.compile(_LONG)
+_OPERATOR = re.compile(_SMALL)
 _NO_STORE = frozenset({"SSTs", "logs", "_metadata"})
 _KINDS = ("delta", "snapshot", "changelog", "zip")
 
 
 def batches(names: Iterable[str]) -> tuple[int, ...]:
-    """Return the ids of the batches in a log's folder, sorted; only all-digit names count for Spark."""
-    return tuple(sorted([int(name) for name in names if name[0] != "." and name.isdecimal()]))
+    """Return the ids of the batches in a log's folder, sorted; only names as Spark writes them count."""
+    is_batch = _BATCH.fullmatch
+    return tuple(sorted([int(name) for name in names if is_batch(name)]))
+
+
+def batch(name: str) -> int | None:
+    """Return the batch, or the entry of a log, whose number a name is; None for any other name."""
+    return int(name) if _BATCH.fullmatch(name) else None
+
+
+def entry(name: str) -> int | None:
+    """Return the number of an entry of a log of files, from its name, which can end with `.compact`."""
+    return batch(name.removesuffix(".compact"))
+
+
+def operator(name: str) -> int | None:
+    """Return the number of an operator, or of a partition, from the name of its folder; None for any other name."""
+    return int(name) if _OPERATOR.fullmatch(name) else None
 
 
 def stores(folders: Mapping[str, list[str]]) -> tuple[StateStore, ...]:

@@ -5,18 +5,17 @@ as a snapshot. In state format 2 only files with the unique id that the batch's 
 """
 
 import io
-import json
 import struct
 import zipfile
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from respool.checkpoint.model import SNAPSHOTS, Span, StateFile, StateStore, spans
 from respool.checkpoint.read import Checkpoint
 from respool.errors import CheckpointError
+from respool.untrusted import Fields, Malformed, parse_json
 
 # What Python raises on the bytes of a zip that is none any more.
 _DAMAGED = (
@@ -24,15 +23,18 @@ _DAMAGED = (
     zlib.error,
     KeyError,
     ValueError,
-    TypeError,
-    AttributeError,
     IndexError,
     OSError,
+    OverflowError,
     EOFError,
     NotImplementedError,
     RuntimeError,
     struct.error,
 )
+
+
+_MOST_PACKED = 100  # times that a zip of RocksDB's small files can grow
+_MOST_SMALL = 16 * 2**20  # bytes that are in any zip
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,11 @@ def load_of(checkpoint: Checkpoint, store: StateStore, version: int) -> Load:
     snapshot = max((one for one in files if one.kind in SNAPSHOTS), key=lambda one: one.version, default=None)
     start = snapshot.version if snapshot else 0
     by_version = {one.version: one for one in files if one.kind not in SNAPSHOTS and one.version > start}
-    missing = [number for number in range(start + 1, version + 1) if number not in by_version]
-    if missing:
-        what = f"version {missing[0]}" if len(missing) == 1 else f"versions {missing[0]} to {missing[-1]}"
+    count = version - start - len(by_version)
+    if count:
+        first = next(number for number in range(start + 1, version + 1) if number not in by_version)
+        last = next(number for number in range(version, start, -1) if number not in by_version)
+        what = f"version {first}" if count == 1 else f"versions {first} to {last}"
         since = f"its newest snapshot is of version {start}" if snapshot else "it has no snapshot"
         raise CheckpointError(f"The state of {store.place} lacks {what}: {since}.")
     return Load(store, snapshot, tuple(by_version[number] for number in range(start + 1, version + 1)))
@@ -101,30 +105,38 @@ def own_files(checkpoint: Checkpoint, store: StateStore) -> list[StateFile]:
 
 def tables_named(path: str, data: bytes) -> dict[str, int]:
     """Return the SST files that a zip of RocksDB needs, with their sizes; raise CheckpointError for a damaged zip."""
-    facts = _zip_metadata(path, data)
-    try:
-        return {str(one["dfsSstFileName"]): int(one["sizeBytes"]) for one in facts.get("sstFiles", [])}
-    except _DAMAGED as error:
-        raise CheckpointError(f"{path} is damaged: {error}.") from error
+    return _named(path, data)[0]
 
 
 def files_named(path: str, data: bytes) -> list[str]:
     """Return all files that a zip of RocksDB needs, relative to its store's folder."""
-    logs = _zip_metadata(path, data).get("logFiles") or []
-    return [f"SSTs/{name}" for name in tables_named(path, data)] + [f"logs/{one['dfsLogFileName']}" for one in logs]
+    tables, logs = _named(path, data)
+    return [*(f"SSTs/{name}" for name in tables), *(f"logs/{name}" for name in logs)]
 
 
-def _zip_metadata(path: str, data: bytes) -> dict[str, Any]:
+def _named(path: str, data: bytes) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Return the SST files of a zip with their sizes, and its log files."""
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            wrong = archive.testzip()
-            if wrong is not None:
-                raise zipfile.BadZipFile(f"{wrong} in it does not fit its checksum")
-            text = archive.read("metadata").decode()
-        facts: dict[str, Any] = json.loads(text.split("\n", 1)[1])
-        return facts
-    except _DAMAGED as error:
+        _, _, text = _zip_metadata(data).partition(b"\n")
+        facts = Fields(parse_json(text), "its metadata")
+        tables = facts.objects("sstFiles", lambda one: (one.file_name("dfsSstFileName"), one.whole("sizeBytes")))
+        logs = facts.objects("logFiles", lambda one: one.file_name("dfsLogFileName")) if "logFiles" in facts else ()
+        return dict(tables), logs
+    except (Malformed, *_DAMAGED) as error:
         raise CheckpointError(f"{path} is damaged: {error}.") from error
+
+
+def _zip_metadata(data: bytes) -> bytes:
+    """Return the metadata in a zip, once all that is in the zip fits its checksums."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        size = sum(one.file_size for one in archive.infolist())
+        most = _MOST_PACKED * len(data) + _MOST_SMALL
+        if size > most:
+            raise Malformed(f"it says that {size:,} bytes are in it; at most {most:,} were expected")
+        wrong = archive.testzip()
+        if wrong is not None:
+            raise Malformed(f"{wrong[:60]!a} in it does not fit its checksum")
+        return archive.read("metadata")
 
 
 def unsound(checkpoint: Checkpoint, loads: Iterable[Load]) -> dict[str, str]:

@@ -1,24 +1,30 @@
 """The text of `metadata`, `offsets`, `commits` and source logs: one function for each format version.
 
-A version that is not known here is refused by its name: guessing at a checkpoint's meaning loses data.
+A version that is not known here is refused by its name: guessing at a checkpoint's meaning loses data. Everything is
+read by type: see `respool.untrusted`.
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
-from respool.checkpoint.model import Committed, OperatorMetadata, Planned, SourceOffsets
+from respool.checkpoint.model import MOST_PARTITIONS, Committed, OperatorMetadata, Planned, SourceOffsets
+from respool.checkpoint.sources import check_position
 from respool.errors import CheckpointError
+from respool.untrusted import Fields, Malformed, decimal, is_decimal, parse_json
 
 T = TypeVar("T")
+
+_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def query_id(text: str) -> str:
     """Return the query's id from the text of `metadata`."""
-    found = _json("metadata", text)
-    if not isinstance(found, dict) or not isinstance(found.get("id"), str):
-        raise _broken("metadata", "no query id in it")
-    return str(found["id"])
+    try:
+        return Fields(parse_json(text)).text("id")
+    except Malformed as error:
+        raise _broken("metadata", f"no query id in it ({error})") from error
 
 
 def metadata(query: str) -> str:
@@ -37,30 +43,42 @@ def committed(path: str, text: str) -> Committed:
 
 
 def log_entries(path: str, text: str) -> list[dict[str, Any]]:
-    """Return the entries of one file of a file source's log, or of a file sink's."""
-    return _by_version(path, text, {"v1": lambda where, _, lines: [_object(where, line) for line in lines if line]})
+    """Return the entries of one file of a file source's log, or of a file sink's.
+
+    Each has a text as its `path`, and a whole number as its `batchId` if it has any.
+    """
+    return _by_version(path, text, {"v1": lambda _, lines: [_entry(line) for line in lines if line]})
 
 
 def initial_offsets(path: str, data: bytes) -> Any:
     """Return the position at which a Kafka source began, from `sources/<source>/0`."""
-    text = _text(path, data.removeprefix(b"\0"))
-    return _by_version(path, text, {"v1": lambda where, _, lines: _object(where, "".join(lines))})
+
+    def read(_: int, lines: list[str]) -> Any:
+        position = parse_json("".join(lines))
+        Fields(position)
+        check_position(position)
+        return position
+
+    return _by_version(path, _text(path, data.removeprefix(b"\0")), {"v1": read})
 
 
 def operator_stores(path: str, text: str) -> tuple[str, ...]:
     """Return the names of an operator's stores, in the order of its unique ids, from its metadata."""
-    known: dict[str, Callable[[str, int, list[str]], tuple[str, ...]]] = dict.fromkeys(("v1", "v2"), _stores)
-    return _by_version(path, text, known)
+    return operator_metadata(path, text).stores
 
 
 def operator_metadata(path: str, text: str) -> OperatorMetadata:
     """Return what the metadata of a stateful operator says of it."""
 
-    def read(where: str, version: int, lines: list[str]) -> OperatorMetadata:
-        facts = _object(where, "".join(lines))
-        name = facts.get("operatorInfo", {}).get("operatorName", "")
-        properties = facts.get("operatorPropertiesJson") or "{}"
-        return OperatorMetadata(str(name), _stores(where, version, lines), _object(where, str(properties)))
+    def read(_: int, lines: list[str]) -> OperatorMetadata:
+        facts = Fields(parse_json("".join(lines)))
+        if "stateStoreInfo" not in facts:
+            raise Malformed("it names no state store")
+        info = facts.nested("operatorInfo") if "operatorInfo" in facts else Fields({})
+        properties = parse_json(facts.optional_text("operatorPropertiesJson") or "{}")
+        Fields(properties, "'operatorPropertiesJson'")
+        stores = facts.objects("stateStoreInfo", lambda store: store.file_name("storeName"))
+        return OperatorMetadata(info.optional_text("operatorName") or "", stores, properties)
 
     return _by_version(path, text, dict.fromkeys(("v1", "v2"), read))
 
@@ -68,9 +86,13 @@ def operator_metadata(path: str, text: str) -> OperatorMetadata:
 def schema_paths(path: str, text: str) -> tuple[str, ...]:
     """Return where an operator's metadata of version 2 says that its state schemas are."""
 
-    def read(where: str, _: int, lines: list[str]) -> tuple[str, ...]:
-        infos = _object(where, "".join(lines)).get("stateStoreInfo", [])
-        return tuple(one for info in infos for one in info.get("stateSchemaFilePaths", []))
+    def schemas(store: Fields) -> tuple[str, ...]:
+        return store.lines("stateSchemaFilePaths") if "stateSchemaFilePaths" in store else ()
+
+    def read(_: int, lines: list[str]) -> tuple[str, ...]:
+        facts = Fields(parse_json("".join(lines)))
+        stores = facts.objects("stateStoreInfo", schemas) if "stateStoreInfo" in facts else ()
+        return tuple(address for addresses in stores for address in addresses)
 
     return _by_version(path, text, {"v2": read})
 
@@ -80,90 +102,78 @@ def decode(path: str, data: bytes) -> str:
     return _text(path, data)
 
 
-def _by_version(path: str, text: str, known: dict[str, Callable[[str, int, list[str]], T]]) -> T:
+def _by_version(path: str, text: str, known: dict[str, Callable[[int, list[str]], T]]) -> T:
     if not text.strip():
         raise _broken(path, "it is empty")
     version, *lines = text.split("\n")
     if version not in known:
-        if version.startswith("v") and version[1:].isdigit():
-            raise CheckpointError(
+        if version.startswith("v") and is_decimal(version[1:]):
+            raise UnknownVersionError(
                 f"{path} is of version {version}; this respool knows {', '.join(known)}. "
                 "A newer Spark wrote it: use a respool made for that Spark. Nothing was changed."
             )
-        raise _broken(path, f"it begins with {version[:40]!r}, expected {' or '.join(known)}")
-    return known[version](path, int(version[1:]), lines)
+        raise _broken(path, f"it begins with {version[:40]!a}, expected {' or '.join(known)}")
+    try:
+        return known[version](int(version[1:]), lines)
+    except Malformed as error:
+        raise _broken(path, str(error)) from error
 
 
-def _planned_v1(path: str, version: int, lines: list[str]) -> Planned:
-    if not lines:
-        raise _broken(path, "it ends after its first line")
-    sources = [SourceOffsets(str(number), _end(path, line)) for number, line in enumerate(filter(None, lines[1:]))]
-    return _planned(path, version, lines[0], sources)
+def _planned_v1(version: int, lines: list[str]) -> Planned:
+    ends = enumerate(filter(None, lines[1:]))
+    return _planned(version, lines, [SourceOffsets(str(number), _end(line)) for number, line in ends])
 
 
-def _planned_v2(path: str, version: int, lines: list[str]) -> Planned:
-    if not lines:
-        raise _broken(path, "it ends after its first line")
+def _planned_v2(version: int, lines: list[str]) -> Planned:
     sources = []
-    for line in lines[1:]:
+    for line in filter(None, lines[1:]):
         name, colon, end = line.partition(":")
-        if line and not colon:
-            raise _broken(path, f"{line[:40]!r} names no source")
-        if line:
-            sources.append(SourceOffsets(name, _end(path, end)))
-    return _planned(path, version, lines[0], sources)
+        if not colon:
+            raise Malformed(f"{line[:40]!a} names no source")
+        sources.append(SourceOffsets(name, _end(end)))
+    return _planned(version, lines, sources)
 
 
-def _planned(path: str, version: int, head: str, sources: Iterable[SourceOffsets]) -> Planned:
-    facts = _object(path, head) if head.strip() else {}
-    found = tuple(sources)
-    if not found:
-        raise _broken(path, "it names no source")
+def _planned(version: int, lines: list[str], sources: list[SourceOffsets]) -> Planned:
+    if not lines:
+        raise Malformed("it ends after its first line")
+    if not sources:
+        raise Malformed("it names no source")
+    facts = Fields(parse_json(lines[0]) if lines[0].strip() else {}, "its second line")
+    conf = facts.text_by_name("conf") if "conf" in facts else {}
+    if _PARTITIONS in conf:
+        decimal(conf[_PARTITIONS], _PARTITIONS, MOST_PARTITIONS)
+    watermark, timestamp = (facts.optional_whole(name) or 0 for name in ("batchWatermarkMs", "batchTimestampMs"))
+    return Planned(version, watermark, timestamp, conf, tuple(sources))
+
+
+def _end(line: str) -> Any:
+    position = None if line == "-" else parse_json(line)
+    check_position(position)
+    return position
+
+
+def _committed(version: int, lines: list[str]) -> Committed:
+    facts = Fields(parse_json("".join(lines) or "{}"))
+    ids = facts.nested("stateUniqueIds") if "stateUniqueIds" in facts else Fields({})
+    by_operator = {decimal(name, "an operator in 'stateUniqueIds'"): ids.items(name, _ids) for name in ids.names()}
+    return Committed(version, facts.optional_whole("nextBatchWatermarkMs") or 0, by_operator)
+
+
+def _ids(partition: Any) -> tuple[str, ...]:
+    return Fields({"a partition": partition}, "'stateUniqueIds'").texts("a partition")
+
+
+def _entry(line: str) -> dict[str, Any]:
+    entry: dict[str, Any] = parse_json(line)
+    facts = Fields(entry, "an entry")
+    address = facts.line("path")
     try:
-        conf = {str(key): str(value) for key, value in facts.get("conf", {}).items()}
-        return Planned(
-            version, int(facts.get("batchWatermarkMs", 0)), int(facts.get("batchTimestampMs", 0)), conf, found
-        )
-    except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise _broken(path, f"its second line cannot be understood ({error})") from error
-
-
-def _end(path: str, line: str) -> Any:
-    return None if line == "-" else _json(path, line)
-
-
-def _committed(path: str, version: int, lines: list[str]) -> Committed:
-    facts = _object(path, "".join(lines) or "{}")
-    ids = facts.get("stateUniqueIds") or {}
-    try:
-        by_operator = {
-            int(operator): tuple(tuple(str(store) for store in partition) for partition in partitions)
-            for operator, partitions in ids.items()
-        }
-        return Committed(version, int(facts.get("nextBatchWatermarkMs", 0)), by_operator)
-    except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise _broken(path, f"it cannot be understood ({error})") from error
-
-
-def _stores(path: str, version: int, lines: list[str]) -> tuple[str, ...]:
-    try:
-        return tuple(str(one["storeName"]) for one in _object(path, "".join(lines))["stateStoreInfo"])
-    except (KeyError, TypeError) as error:
-        raise _broken(path, "it names no state store") from error
-
-
-def _object(path: str, text: str) -> dict[str, Any]:
-    found = _json(path, text)
-    if not isinstance(found, dict):
-        raise _broken(path, f"{text[:40]!r} is not a JSON object")
-    return found
-
-
-def _json(path: str, text: str) -> Any:
-    try:
-        return json.loads(text)
+        urlsplit(address)
     except ValueError as error:
-        raise _broken(path, f"{text[:40]!r} is not JSON") from error
+        raise Malformed(f"{address[:60]!a} is not an address ({error})") from None
+    facts.optional_whole("batchId")
+    return entry
 
 
 def _text(path: str, data: bytes) -> str:
@@ -171,6 +181,10 @@ def _text(path: str, data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         raise _broken(path, "it is not text") from error
+
+
+class UnknownVersionError(CheckpointError):
+    """A file is of a version that this respool does not know: it is not damaged, and nothing is known of it."""
 
 
 def _broken(path: str, what: str) -> CheckpointError:

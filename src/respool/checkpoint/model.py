@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 StateKind = Literal["delta", "snapshot", "changelog", "zip"]
+MOST_PARTITIONS = 100_000  # of a query's state; more than any query has
 SNAPSHOTS: frozenset[StateKind] = frozenset({"snapshot", "zip"})  # whole; the other kinds add to the version before
 
 

@@ -2,20 +2,23 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 from uuid import uuid4
 
-from respool.checkpoint import file_log, history, logs, sources, target
+from respool.checkpoint import file_log, history, logs, provenance, sources, target
+from respool.checkpoint.availability import Refusal, availability
 from respool.checkpoint.moves import kind, moves
 from respool.checkpoint.read import Checkpoint
-from respool.checkpoint.refusals import Refusal, notes, refusals
+from respool.checkpoint.refusals import notes, refusals
 from respool.checkpoint.request import Request, World
 from respool.checkpoint.sink import MoveSinkFiles, Replay, RestoreTable
 from respool.checkpoint.sources import Reading
 from respool.checkpoint.steps import Journal, Left, Move, Prune, Replace, Restore, Step
 from respool.errors import CheckpointError
+
+_MOST_AGAIN = 10_000_000  # batches that run again; at one each second, four months of them
 
 
 @dataclass(frozen=True)
@@ -54,15 +57,25 @@ def plan_rewind(checkpoint: Checkpoint, request: Request, world: World) -> Rewin
     require_listed(checkpoint)
     batch = target.resolve(checkpoint, request.target)
     newest = checkpoint.offsets[-1]
+    if newest - batch > _MOST_AGAIN:
+        raise CheckpointError(
+            f"offsets/{newest} is {newest - batch:,} batches after batch {batch}; at most {_MOST_AGAIN:,} were "
+            "expected. Is that file of another query? Move it away if it is. Nothing was changed."
+        )
     if request.same_range and batch > newest:
         raise CheckpointError(f"Batch {batch} has no range yet: it was not planned. Leave --same-range out.")
     _require_reachable(checkpoint, batch, request.same_range)
     _, damaged = target.loads(checkpoint, batch)
-    readings = _readings(checkpoint, batch)
+    before = checkpoint.planned(batch - 1) if batch > 0 else None
+    starts = {
+        one.source: before.end(one.source) if before else target.beginning(checkpoint, one.source)
+        for one in checkpoint.newest_planned().sources
+    }
+    readings, inputs = read_again(checkpoint, starts)
+    available = availability(readings, inputs, world.kept)
     trims = {
-        one.source: file_log.trim(checkpoint, one.source, _log_end(checkpoint, batch, one.source, request.same_range))
-        for one in readings
-        if one.kind == "files"
+        source: file_log.trim(checkpoint, source, _log_end(checkpoint, batch, source, request.same_range))
+        for source in inputs
     }
     name = journal_id(world.now, batch)
     aside = moves(checkpoint, batch, request.same_range, damaged, trims, name)
@@ -96,10 +109,17 @@ def plan_rewind(checkpoint: Checkpoint, request: Request, world: World) -> Rewin
         kinds=Counter(kind(move.source) for move in aside),
         size=sum(move.size for move in aside),
         replay=world.replay,
-        refusals=tuple(refusals(checkpoint, request, world, readings, trims, aside)),
-        notes=tuple(notes(request, world, readings, damaged, trims)),
+        refusals=tuple(refusals(checkpoint, request, world, available, aside)),
+        notes=(*_untested(checkpoint, batch), *notes(request, world, available, damaged, trims)),
         journal=journal,
     )
+
+
+def _untested(checkpoint: Checkpoint, batch: int) -> list[str]:
+    """Return what to know of a Spark that respool is not tested with, and that wrote what the query starts from."""
+    before = [checkpoint.planned(batch - 1)] if batch > 0 else []
+    writers = (provenance.writer_of(one) for one in (*before, checkpoint.newest_planned()))
+    return [warning for one in writers if (warning := one.warning) is not None][:1]
 
 
 def query_ids(checkpoint: Checkpoint) -> tuple[str, ...]:
@@ -124,37 +144,57 @@ def topics(checkpoint: Checkpoint) -> set[str]:
 
 
 def require_listed(checkpoint: Checkpoint) -> None:
-    """Raise CheckpointError when a folder could not be listed: what is not seen cannot be planned for."""
-    for folder, why in checkpoint.listing.unreadable.items():
-        raise CheckpointError(f"The folder {folder or checkpoint.root} cannot be listed: {why}. Nothing was changed.")
+    """Raise CheckpointError when something in the checkpoint cannot be read: what is not seen cannot be planned for."""
+    for path, why in checkpoint.listing.unreadable.items():
+        raise CheckpointError(f"{path or checkpoint.root} cannot be read: {why}. Nothing was changed.")
 
 
 def _require_reachable(checkpoint: Checkpoint, batch: int, same_range: bool) -> None:
     why = target.obstacle(checkpoint, batch, same_range)
     if why is None:
         return
-    spans = ", ".join(
-        str(s.first) if s.first == s.last else f"{s.first} to {s.last}"
-        for s in target.reachable(checkpoint, same_range)
-    )
-    step = f"Batches that can: {spans}." if spans else "No kept batch can; --to-batch 0 starts over."
+    batches = target.reachable_text(checkpoint, same_range)
+    if batches:
+        step = f"Batches that can: {batches}."
+    elif same_range:
+        step = "No kept batch can be run on the records that it had; leave --same-range out to have it planned anew."
+    else:
+        step = "No kept batch can; --to-batch 0 starts over."
+    if checkpoint.unknown_provider is not None:
+        step = "Which batches can is not known."
     raise CheckpointError(f"Batch {batch} cannot be rewound to: {why}. {step} Nothing was changed.")
 
 
-def _readings(checkpoint: Checkpoint, batch: int) -> tuple[Reading, ...]:
+def read_again(
+    checkpoint: Checkpoint, starts: Mapping[str, Any]
+) -> tuple[tuple[Reading, ...], Mapping[str, file_log.Inputs]]:
+    """Return what lies between positions and where a checkpoint is, by source, and the input files among it.
+
+    Args:
+        checkpoint: The checkpoint that has read it.
+        starts: The position of each source from which it will be read; None for its beginning.
+    """
     newest = checkpoint.newest_planned()
-    before = checkpoint.planned(batch - 1) if batch > 0 else None
-    found = []
-    for one in newest.sources:
-        start = before.end(one.source) if before else target.beginning(checkpoint, one.source)
-        found.append(sources.reading(one.source, start, one.end))
-    return tuple(found)
+    readings, inputs = [], {}
+    for source, start in starts.items():
+        end = newest.end(source)
+        kind = target.source_kind(checkpoint, source, end if end is not None else start)
+        reading = sources.reading(source, start, end, kind)
+        if kind == "files":
+            inputs[source] = file_log.inputs(checkpoint, source, _log_number(start), _log_number(end))
+            reading = replace(reading, files=len(inputs[source].paths))
+        readings.append(reading)
+    return tuple(readings), inputs
 
 
 def _log_end(checkpoint: Checkpoint, batch: int, source: str, same_range: bool) -> int:
     last = batch if same_range else batch - 1
-    end: Any = checkpoint.planned(last).end(source) if last >= 0 else None
-    return int(end["logOffset"]) if sources.kind_of(end) == "files" else -1
+    return _log_number(checkpoint.planned(last).end(source) if last >= 0 else None)
+
+
+def _log_number(position: Any) -> int:
+    """Return the newest log entry that a source of files has read; -1 for none."""
+    return int(position["logOffset"]) if sources.kind_of(position) == "files" else -1
 
 
 def _watermark(checkpoint: Checkpoint, batch: int, same_range: bool) -> int:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any, TypeVar
 
-from respool.checkpoint import layout, logs, schema_file
+from respool.checkpoint import layout, logs, provenance, schema_file
 from respool.checkpoint.files import Listing, Reader
 from respool.checkpoint.model import Committed, Planned, StateStore
 from respool.errors import CheckpointError
@@ -48,6 +48,16 @@ class Checkpoint:
         if "metadata" not in self.folders[""]:
             raise CheckpointError(f"The checkpoint {self.root} has lost its file metadata, which holds the query's id.")
         return logs.query_id(logs.decode("metadata", self.files.read("metadata")))
+
+    @cached_property
+    def unknown_provider(self) -> str | None:
+        """The class of the query's state store when it has state that respool cannot read; None otherwise."""
+        if not any(folder.startswith("state/") for folder in self.folders):
+            return None
+        try:
+            return provenance.unknown_provider(self.newest_planned().conf)
+        except CheckpointError:
+            return None
 
     @property
     def next_batch(self) -> int:
@@ -91,7 +101,7 @@ class Checkpoint:
     def partitions(self, batch: int) -> int | None:
         """Return how many partitions the state has that a batch reads or writes, as far as the checkpoint says."""
         found = self.planned(batch).conf.get("spark.sql.shuffle.partitions")
-        return int(found) if found and found.isdecimal() else None
+        return int(found) if found else None
 
     def partitions_of(self, operator: int, partitions: int | None) -> int:
         """Return how many partitions an operator has, when the query's number of partitions is this or unknown.

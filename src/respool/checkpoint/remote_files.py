@@ -1,12 +1,16 @@
 """A folder on a filesystem that fsspec knows."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from respool.checkpoint.files import OWN, Facts, Listing, telling
+from respool.checkpoint.files import OWN, Facts, Listing, short, telling
 from respool.errors import CheckpointError
+from respool.locations import scheme_of
+from respool.untrusted import relative_path
 
+_TEMPORARY = re.compile(r"\..+\.\d+\.tmp")
 _RENAMING = frozenset({"hdfs", "viewfs", "webhdfs", "sftp", "dbfs"})  # where a rename is one cheap step
 
 
@@ -74,23 +78,38 @@ class RemoteFiles:
         """Return the facts of those files that are there, from the listing where it had them."""
         found = {}
         for path in paths:
-            known = self._listed.get(path) or self._ask(path)
+            known = self._listed.get(path)
+            if known is None:
+                try:
+                    known = self._ask(relative_path(path))
+                except ValueError:  # nothing inside the folder has such a path
+                    continue
             if known is not None:
                 found[path] = known
         return found
 
     def create(self, path: str, data: bytes) -> None:
-        """Write a file that must not be there yet; without a lock, as most stores have none."""
+        """Write a file that must not exist yet: in one step where the store can, as S3 does with If-None-Match."""
         if self._ask(path) is not None:
             raise FileExistsError(path)
+        if not self._renames:
+            try:
+                self._fs.pipe_file(self._at(path), data, mode="create")
+                self._listed.pop(path, None)
+                return
+            except FileExistsError:
+                raise
+            except Exception:  # noqa: S110 - a store without this; whatever else is wrong, `replace` reports
+                pass
         self.replace(path, data)
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a file, in place of what was there; a store shows an object whole or not at all."""
         with telling(f"{self.root}/{path}"):
             if self._renames:
-                new = f"{self._at(path)}.{os.getpid()}.tmp"
-                self._fs.makedirs(os.path.dirname(new), exist_ok=True)
+                folder, _, name = self._at(path).rpartition("/")
+                new = f"{folder}/.{name}.{os.getpid()}.tmp"
+                self._fs.makedirs(folder, exist_ok=True)
                 self._fs.pipe_file(new, data)
                 if self._ask(path) is not None:
                     self._fs.rm_file(self._at(path))
@@ -138,7 +157,7 @@ class RemoteFiles:
                 if self._fs.exists(self._at(folder)) and not self._fs.find(self._at(folder)):
                     self._fs.rm(self._at(folder), recursive=True)
 
-    def sync(self) -> None:
+    def sync(self, everything: bool = False) -> None:
         """Nothing to wait for: a store's answer means that it is safe."""
 
     def _find(self, folder: str, depth: int | None = None) -> list[str]:
@@ -157,8 +176,20 @@ class RemoteFiles:
             except FileNotFoundError:
                 return None
 
+    def temporary(self, folder: str) -> list[str]:
+        """Return the paths of files in one folder that `replace` left when its process was killed."""
+        if not self._renames:
+            return []
+        return [f"{folder}/{name}" for name in self.names(folder) if _TEMPORARY.fullmatch(name)]
+
     def _at(self, path: str) -> str:
-        return f"{self._path}/{path}" if path else self._path
+        """Return where a file or folder is; raise CheckpointError for a path that leads out of the folder."""
+        if not path:
+            return self._path
+        try:
+            return f"{self._path}/{relative_path(path)}"
+        except ValueError as error:
+            raise CheckpointError(f"{self.root}: {error}. Nothing was done with it.") from None
 
     def _relative(self, path: str) -> str:
         return path.removeprefix(self._path).lstrip("/")
@@ -167,17 +198,20 @@ class RemoteFiles:
 def _filesystem(url: str) -> tuple[Any, str]:
     import fsspec
 
-    protocol = url.split("://", 1)[0]
+    scheme = scheme_of(url)
+    if not url.lower().startswith(f"{scheme}://"):
+        raise CheckpointError(f"{url} cannot be opened: it has one slash. Write it as {scheme}://… with two slashes.")
     try:
         fs, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
     except ImportError as error:
         raise CheckpointError(
-            f"{protocol}:// needs a package that is not installed: {error}. "
+            f"{scheme}:// needs a package that is not installed: {error}. "
             "Install it beside respool, and run this again."
         ) from error
-    except ValueError as error:
+    except Exception as error:  # some filesystems connect now, and have errors of their own
         raise CheckpointError(
-            f"{url} cannot be opened: {error}. Name a folder, or a URL of a filesystem that fsspec knows, as s3://."
+            f"{url} cannot be opened: {short(error).splitlines()[0]}. Check the address and what {scheme}:// "
+            "needs on this machine. Name a folder, or a URL of another filesystem, such as s3://."
         ) from error
     return fs, path.rstrip("/")
 

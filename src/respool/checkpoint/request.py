@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from respool.checkpoint.processes import Process
 from respool.checkpoint.sink import Replay
 from respool.checkpoint.target import Target
 
@@ -26,7 +27,7 @@ class Request:
         restore_sink: Bring the sink back to where it was, too.
         new_query_id: Give the query a new id.
         allow_data_loss: Go on though records are lost to retention.
-        stopped: The query has stopped, though it wrote a moment ago.
+        stopped: The query has ended, though its checkpoint looks as if it ran.
         reason: Why, for the history.
         words: The request in the words of the command line, by which a rewind that was cut off is known again.
     """
@@ -51,6 +52,7 @@ class World:
         replay: What the sink will do; None when it is not known.
         runs: Who runs on the checkpoint now, for people; None when nobody is known to.
         ours: Whether only respool runs it, so that `runs` is the whole truth.
+        processes: Other processes of this machine that have files of the checkpoint open.
     """
 
     now: datetime
@@ -58,3 +60,4 @@ class World:
     replay: Replay | None = None
     runs: str | None = None
     ours: bool = False
+    processes: tuple[Process, ...] = ()

@@ -4,10 +4,12 @@ A file starts with its version. Versions 1 and 2 hold the schema of a key and th
 of each column family. A text is JSON in one piece, texts are in several.
 """
 
-import json
+import re
 import struct
 from dataclasses import dataclass
 from typing import Any
+
+from respool.untrusted import parse_json
 
 _UTF = struct.Struct(">H")
 _INT = struct.Struct(">i")
@@ -17,6 +19,10 @@ _PARTS = {
     "v3": ("name", "id and texts", "id and texts", "texts", "texts"),
 }
 DEFAULT = "default"
+
+
+class UnknownSchemaError(ValueError):
+    """A schema file is of a version that this respool does not know: it is not damaged."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,9 @@ def families(data: bytes) -> tuple[Family, ...]:
             return _families(data, at, version)
     except (struct.error, ValueError) as error:
         raise ValueError("it ends too soon, or is no schema") from error
-    raise ValueError(f"it begins with {version[:20]!r}, expected {', '.join(_PARTS)}")
+    if re.fullmatch("v[0-9]{1,3}", version):
+        raise UnknownSchemaError(f"is of version {version}; this respool knows {', '.join(_PARTS)}")
+    raise ValueError(f"it begins with {version[:20]!a}, expected {', '.join(_PARTS)}")
 
 
 def _families(data: bytes, at: int, version: str) -> tuple[Family, ...]:
@@ -55,7 +63,7 @@ def _families(data: bytes, at: int, version: str) -> tuple[Family, ...]:
             if part == "name":
                 name = text
             else:
-                schemas.append(json.loads(text))
+                schemas.append(parse_json(text))
         found.append(Family(name, schemas[0], schemas[1]))
     return tuple(found)
 

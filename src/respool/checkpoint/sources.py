@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-SourceKind = Literal["Kafka", "files", "Delta", "rate", "other"]
+from respool.untrusted import LONG, Malformed, is_decimal, whole_number
+
+SourceKind = Literal["Kafka", "files", "Delta", "rate", "rate-micro-batch", "number", "other"]
 UNKNOWN = object()  # a position that is no longer kept
 
 
@@ -20,15 +22,17 @@ class Part:
 
 @dataclass(frozen=True)
 class Reading:
-    """What was read of one source between two positions.
+    """What is read of one source between two positions.
 
     Attributes:
         source: Its number in the query, or its name.
-        kind: What it is.
+        kind: What it is; "number" for a position without any name, as memory, socket and some custom sources write it.
         start: The position before, as text.
         end: The position after, as text.
-        parts: What was read of each partition; for a source of files, of its log.
-        records: How many records, where the positions tell; for a source of files, None.
+        parts: What is read of each partition, never less than nothing; for a source of files, of its log.
+        records: How many records, where the positions say so; None otherwise.
+        skipped: What lies behind `start` though `end` is before it: a query that continues at `start` does not read it.
+        files: How many input files; None for other sources, and where they were not looked up.
     """
 
     source: str
@@ -37,21 +41,51 @@ class Reading:
     end: str
     parts: tuple[Part, ...]
     records: int | None
+    skipped: tuple[Part, ...] = ()
+    files: int | None = None
+
+    @property
+    def reads(self) -> bool:
+        """Whether anything lies between the two positions, as far as they say."""
+        if self.kind in ("Delta", "other"):  # a table's version has several positions
+            return self.start != self.end and not self.skipped
+        return any(part.end > part.start for part in self.parts)
+
+
+def check_position(position: Any) -> None:
+    """Raise Malformed for a position that has the form of a known source's, but other values than that source writes.
+
+    Positions of sources that are not known can be any JSON.
+    """
+    if not isinstance(position, dict):
+        return
+    if set(position) == {"logOffset"}:
+        whole_number(position["logOffset"], "'logOffset'", least=-1)
+    elif position and all(
+        isinstance(parts, dict) and parts and all(map(is_decimal, parts)) for parts in position.values()
+    ):
+        for topic, parts in position.items():
+            for number, offset in parts.items():
+                if len(number) > 9:
+                    raise Malformed(f"the partition {number} of {topic[:60]!a} is not one of Kafka's")
+                whole_number(offset, f"the offset of {topic[:60]!a}-{number}", least=-LONG)
 
 
 def kind_of(position: Any) -> SourceKind:
-    """Return what kind of source wrote a position."""
+    """Return what kind of source wrote a position, as far as the position alone says."""
     match position:
         case {"logOffset": int()}:
             return "files"
         case {"reservoirVersion": _}:
             return "Delta"
         case {"offset": int(), "timestamp": _}:
-            return "rate"
-        case dict() if position and all(_is_topic(one) for one in position.values()):
+            return "rate-micro-batch"
+        case dict() if position and all(_is_topic(value) for value in position.values()):
             return "Kafka"
+        case bool():
+            return "other"
         case int():
-            return "rate"
+            return "number"
         case _:
             return "other"
 
@@ -63,24 +97,33 @@ def kafka_parts(position: Any) -> dict[tuple[str, int], int]:
     return {(topic, int(number)): offset for topic, parts in position.items() for number, offset in parts.items()}
 
 
-def reading(source: str, start: Any, end: Any) -> Reading:
-    """Return what lies between two positions of a source; None stands for its beginning."""
-    kind = kind_of(end if end is not None else start)
-    parts: tuple[Part, ...] = ()
-    records = None
+def reading(source: str, start: Any, end: Any, kind: SourceKind | None = None) -> Reading:
+    """Return what lies between two positions of a source.
+
+    Args:
+        source: Its number in the query, or its name.
+        start: The position from which it is read; None for its beginning.
+        end: The position up to which it is read; None for its beginning.
+        kind: What it is, where more than the positions is known.
+    """
+    kind = kind or kind_of(end if end is not None else start)
     if start is UNKNOWN:
         return Reading(source, kind, "?", text_of(end), (), None)
-    if kind == "Kafka":
-        begin, stop = kafka_parts(start), kafka_parts(end)
-        # A partition that is not named yet is read from its first record that is kept: mostly offset 0.
-        parts = tuple(Part(f"{t}-{n}", begin.get((t, n), 0), upto) for (t, n), upto in sorted(stop.items()))
-        records = sum(part.end - part.start for part in parts)
-    elif kind == "files":
-        parts = (Part("log", _number(start, "logOffset", -1) + 1, _number(end, "logOffset", -1) + 1),)
-    elif kind == "rate" and isinstance(end, dict):
-        parts = (Part("rows", _number(start, "offset", 0), _number(end, "offset", 0)),)
-        records = parts[0].end - parts[0].start
-    return Reading(source, kind, text_of(start), text_of(end), parts, records)
+    begin, stop = _marks(kind, start), _marks(kind, end)
+    # A partition that is not named yet is read from its first record that is kept: mostly offset 0.
+    names = [*sorted(stop), *sorted(name for name in begin if name not in stop and _is_ahead(name, stop))]
+    pairs = [(_name(name), begin.get(name, 0), stop.get(name, 0)) for name in names]
+    parts = tuple(Part(name, first, max(first, last)) for name, first, last in pairs)
+    counts = kind in ("Kafka", "rate-micro-batch")
+    return Reading(
+        source=source,
+        kind=kind,
+        start=text_of(start),
+        end=text_of(end),
+        parts=parts,
+        records=sum(part.end - part.start for part in parts) if counts else None,
+        skipped=tuple(Part(name, last, first) for name, first, last in pairs if last < first),
+    )
 
 
 def text_of(position: Any) -> str:
@@ -94,15 +137,52 @@ def text_of(position: Any) -> str:
             return f"log {number}"
         case "Delta", {"reservoirVersion": version, **rest}:
             return f"version {version}, index {rest.get('index', -1)}"
-        case "rate", {"offset": number}:
+        case "rate-micro-batch", {"offset": number}:
             return str(number)
         case _:
             return json.dumps(position)
 
 
+_Mark = tuple[str, int]  # a topic and a partition; other sources have a single mark, under partition -1
+
+
+def _marks(kind: SourceKind, position: Any) -> dict[_Mark, int]:
+    """Return a position as numbers that grow while a query reads; empty for a source without numbers."""
+    match kind, position:
+        case "Kafka", _:
+            return dict(kafka_parts(position))
+        case "files", _:
+            return {("log", -1): _number(position, "logOffset", -1) + 1}
+        case "rate-micro-batch", _:
+            return {("rows", -1): _number(position, "offset", 0)}
+        case "Delta", {"reservoirVersion": int(version)}:
+            return {("versions", -1): version}
+        case "rate", int() | None:
+            return {("seconds", -1): position or 0}
+        case "number", int() | None:
+            return {("positions", -1): -1 if position is None else position}
+        case _:
+            return {}
+
+
+def _is_ahead(mark: _Mark, stop: Mapping[_Mark, int]) -> bool:
+    """Return whether a partition that only the start names is new in a topic, or the end has no position at all."""
+    return not stop or any(topic == mark[0] for topic, _ in stop)
+
+
+def _name(mark: _Mark) -> str:
+    topic, number = mark
+    return topic if number < 0 else f"{topic}-{number}"
+
+
 def _is_topic(value: Any) -> bool:
-    return isinstance(value, dict) and all(k.isdecimal() and isinstance(v, int) for k, v in value.items())
+    return isinstance(value, dict) and all(is_decimal(k) and _is_whole(v) for k, v in value.items())
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _number(position: Any, name: str, default: int) -> int:
-    return int(position.get(name, default)) if isinstance(position, Mapping) else default
+    value = position.get(name, default) if isinstance(position, Mapping) else default
+    return value if _is_whole(value) else default

@@ -1,13 +1,16 @@
 """The steps that change a checkpoint, as plain data, and the journal that holds them."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from typing_extensions import assert_never
 
 from respool.checkpoint.sink import RestoreTable
 from respool.errors import CheckpointError
+from respool.untrusted import LONG, Fields, Malformed, parse_json
+
+_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,23 @@ class Left:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Who wrote a journal, and for which checkpoint.
+
+    Attributes:
+        host: The name of the machine.
+        user: The name of the account.
+        location: The absolute path or URL of the checkpoint.
+        seal: A keyed digest of the journal, made with the key of the installation; see `installation.py`.
+    """
+
+    host: str
+    user: str
+    location: str
+    seal: str
+
+
+@dataclass(frozen=True)
 class Journal:
     """A change of a checkpoint, or the undoing of one: written down before its first step, history after the last.
 
@@ -85,6 +105,7 @@ class Journal:
         query_ids: All ids that the query had until then, the newest last.
         undone: When it was undone.
         purged: When what it moved aside was deleted.
+        origin: Who wrote it; None in a plan, and in a journal of a version of respool that did not record it.
     """
 
     id: str
@@ -101,6 +122,7 @@ class Journal:
     query_ids: tuple[str, ...] = ()
     undone: datetime | None = None
     purged: datetime | None = None
+    origin: Origin | None = field(default=None, compare=False)  # two journals are equal when they do the same
 
     @property
     def moves(self) -> list[Move]:
@@ -165,43 +187,92 @@ def _back(step: Step) -> Step:
 
 
 def to_json(journal: Journal) -> dict[str, Any]:
-    """Return a journal as JSON."""
+    """Return a journal as JSON; raise CheckpointError when it could not be read again, such as for odd file names."""
     facts = asdict(journal)
     for name in ("started", "undone", "purged"):
         value = facts[name]
         facts[name] = value.isoformat() if value else None
     facts["steps"] = [{"step": type(step).__name__, **asdict(step)} for step in journal.steps]
-    return {"version": 1, **facts}
-
-
-def from_json(where: str, facts: dict[str, Any]) -> Journal:
-    """Return a journal from JSON; `where` is for messages."""
-    if facts.get("version") != 1:
-        raise CheckpointError(f"{where} is of version {facts.get('version')}; this respool knows 1. Use a newer one.")
+    written = {"version": _VERSION, **facts, "query_ids": list(journal.query_ids)}
     try:
-        found = {name: value for name, value in facts.items() if name != "version"}
-        for name in ("started", "undone", "purged"):
-            found[name] = datetime.fromisoformat(found[name]) if found[name] else None
-        found["newest"], found["left"] = Left(**found["newest"]), Left(**found["left"])
-        found["steps"] = tuple(_step(one) for one in found["steps"])
-        found["query_ids"] = tuple(found["query_ids"])
-        return Journal(**found)
-    except (KeyError, TypeError, ValueError) as error:
+        _journal(Fields(written, "the journal"))
+    except Malformed as error:
         raise CheckpointError(
-            f"{where} is damaged: {error}. Ask for help before you change this checkpoint."
+            f"The {journal.operation} cannot be written down: {error}. Rename or remove that file, and run this again. "
+            "Nothing was changed."
+        ) from error
+    return written
+
+
+def from_json(where: str, data: bytes) -> Journal:
+    """Return a journal from the bytes of its file; `where` is for messages.
+
+    Every path in it is relative and cannot lead out of its folder, and its id is a single file name.
+    """
+    try:
+        facts = Fields(parse_json(data))
+        version = facts.whole("version")
+        if version != _VERSION:
+            raise CheckpointError(
+                f"{where} is of version {version}; this respool knows {_VERSION}. Use a newer respool. "
+                "Nothing was changed."
+            )
+        return _journal(facts)
+    except Malformed as error:
+        raise CheckpointError(
+            f"{where} is damaged: {error}. Ask for help before you change this checkpoint. Nothing was changed."
         ) from error
 
 
-def _step(facts: dict[str, Any]) -> Step:
-    values = {name: value for name, value in facts.items() if name != "step"}
-    match facts["step"]:
+def _journal(facts: Fields) -> Journal:
+    facts.require_known({"version", *(entry.name for entry in fields(Journal))})
+    return Journal(
+        id=facts.file_name("id"),
+        operation=facts.choice("operation", get_args(Operation)),
+        of=facts.optional_file_name("of"),
+        request=facts.line("request"),
+        reason=facts.optional_text("reason"),
+        started=facts.time("started"),
+        batch=facts.whole("batch", least=-1),
+        same_range=facts.flag("same_range"),
+        newest=_left(facts.nested("newest")),
+        left=_left(facts.nested("left")),
+        steps=facts.objects("steps", _step),
+        query_ids=facts.lines("query_ids"),
+        undone=facts.optional_time("undone"),
+        purged=facts.optional_time("purged"),
+        origin=_origin(facts.nested("origin")) if "origin" in facts else None,
+    )
+
+
+def _origin(facts: Fields) -> Origin:
+    return Origin(facts.line("host"), facts.line("user"), facts.line("location"), facts.line("seal"))
+
+
+def _left(facts: Fields) -> Left:
+    return Left(facts.whole("offsets", least=-1, most=LONG - 1), facts.whole("commits", least=-1, most=LONG - 1))
+
+
+def _step(facts: Fields) -> Step:
+    match facts.text("step"):
         case "Move":
-            return Move(**values)
+            return Move(facts.path("source"), facts.path("target"), facts.whole("size"), facts.optional_line("sink"))
         case "Replace":
-            return Replace(**values)
+            return Replace(facts.path("path"), facts.optional_text("old"), facts.optional_text("new"))
         case "Prune":
-            return Prune(**values)
+            return Prune(facts.path("folder"))
         case "Restore":
-            return Restore(RestoreTable(**values["table"]), values["back"])
+            return Restore(_table(facts.nested("table")), facts.flag("back"))
         case other:
-            raise ValueError(f"an unknown step {other}")
+            raise Malformed(f"it has an unknown step {other!r:.60}")
+
+
+def _table(facts: Fields) -> RestoreTable:
+    return RestoreTable(
+        table=facts.line("table"),
+        from_version=facts.whole("from_version"),
+        to_version=facts.optional_whole("to_version"),
+        app_id=facts.line("app_id"),
+        from_batch=facts.optional_whole("from_batch", least=-1),
+        to_batch=facts.whole("to_batch", least=-1),
+    )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from respool.checkpoint import sources, target
+from respool.checkpoint import provenance, sources, target
 from respool.checkpoint.model import Planned, Span
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.sources import Reading
@@ -86,6 +86,7 @@ class Summary:
         reachable: The batches that can be rewound to.
         earliest: The earliest of them, and why no earlier one.
         earliest_same_range: The same for a batch that is to run on the very records that it had.
+        untested: What to know when a Spark wrote it that respool is not tested with; None otherwise.
     """
 
     root: str
@@ -100,6 +101,7 @@ class Summary:
     reachable: tuple[Span, ...]
     earliest: Earliest
     earliest_same_range: Earliest
+    untested: str | None
 
 
 def summarize(checkpoint: Checkpoint, newest: int | None = 100) -> Summary:
@@ -124,6 +126,7 @@ def summarize(checkpoint: Checkpoint, newest: int | None = 100) -> Summary:
         reachable=tuple(target.reachable(checkpoint)),
         earliest=target.earliest(checkpoint),
         earliest_same_range=target.earliest(checkpoint, same_range=True),
+        untested=_untested(checkpoint),
     )
 
 
@@ -137,6 +140,13 @@ def require_checkpoint(checkpoint: Checkpoint) -> None:
             f"{checkpoint.root} is not a checkpoint of a streaming query: {found}; "
             "expected the file metadata and the folders offsets and commits."
         )
+
+
+def _untested(checkpoint: Checkpoint) -> str | None:
+    try:
+        return provenance.writer_of(checkpoint.newest_planned()).warning
+    except CheckpointError:
+        return None
 
 
 def _settings(checkpoint: Checkpoint) -> dict[str, str]:
@@ -154,7 +164,7 @@ def _batch(checkpoint: Checkpoint, batch: int) -> BatchFacts:
     except CheckpointError as error:
         return BatchFacts(batch, None, None, (), committed, str(error))
     readings = tuple(
-        sources.reading(one.source, start, one.end)
+        sources.reading(one.source, start, one.end, target.source_kind(checkpoint, one.source, one.end))
         for one, start in zip(found.sources, _starts(checkpoint, batch, found), strict=True)
     )
     return BatchFacts(batch, found.timestamp_ms, found.watermark_ms, readings, committed, None)

@@ -1,17 +1,20 @@
 """Which batch a rewind goes to, and which it can go to."""
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
-from respool.checkpoint import loading, logs
+from respool.checkpoint import layout, loading, logs, provenance
 from respool.checkpoint.loading import Load
 from respool.checkpoint.model import Span, StateStore, spans
 from respool.checkpoint.read import Checkpoint
-from respool.checkpoint.sources import kafka_parts
+from respool.checkpoint.sources import SourceKind, kafka_parts, kind_of
 from respool.errors import CheckpointError
+
+_MOST_LOADS = 2_000  # loads of a store's version that are checked for a message
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,17 @@ Target = ToBatch | ToTime | ToOffsets | Last
 
 @dataclass(frozen=True)
 class Earliest:
-    """The earliest batch that can be rewound to; None when there is none, and why no earlier one."""
+    """The earliest batch that can be rewound to.
+
+    Attributes:
+        batch: The batch; None when no batch can be rewound to.
+        why: Why no earlier batch can.
+        unknown: Whether that is because respool cannot read the state: then nothing is recommended.
+    """
 
     batch: int | None
     why: str
+    unknown: bool = False
 
 
 def resolve(checkpoint: Checkpoint, target: Target) -> int:
@@ -105,6 +115,8 @@ def loads(checkpoint: Checkpoint, version: int) -> tuple[list[Load], dict[str, s
     """
     if version == 0:
         return [], {}
+    if checkpoint.unknown_provider is not None:
+        raise CheckpointError(f"{provenance.unreadable(checkpoint.unknown_provider)}.")
     stores = expected_stores(checkpoint, version)
     bad: dict[str, str] = {}
     while True:
@@ -122,28 +134,59 @@ def loads(checkpoint: Checkpoint, version: int) -> tuple[list[Load], dict[str, s
 
 
 def reachable(checkpoint: Checkpoint, same_range: bool = False) -> list[Span]:
-    """Return the batches that can be rewound to, by the names of the files alone."""
-    if not checkpoint.offsets:
+    """Return the batches that can be rewound to, by the names of the files alone: no content is read."""
+    if not checkpoint.offsets or checkpoint.unknown_provider is not None:
         return []
     last = checkpoint.offsets[-1]
-    loadable = _loadable_everywhere(checkpoint)
-    kept = (range(max(one.first, checkpoint.offsets[0]), min(one.last, last) + 1) for one in loadable)
+    kept = (_candidates(checkpoint, one, last) for one in _loadable_everywhere(checkpoint))
     return spans([one for batches in kept for one in batches if _missing_log(checkpoint, one, same_range) is None])
+
+
+def reachable_text(checkpoint: Checkpoint, same_range: bool = False, shift: int = 0) -> str:
+    """Return the batches without an `obstacle` for a message, such as "3, 5 to 12"; empty when there is none.
+
+    Args:
+        checkpoint: The checkpoint.
+        same_range: Whether a batch is to run on the records that it had.
+        shift: What to add to each number; numbers below 0 are left out.
+    """
+    candidates = [batch for span in reachable(checkpoint, same_range) for batch in range(span.first, span.last + 1)]
+    checkpoint.read_ahead(
+        dict.fromkeys(f"{f}/{n}" for b in candidates for f, n in _needed_logs(checkpoint, b, same_range))
+    )
+    # A list that is only part of a message must not take minutes: state is read where there is little of it.
+    reads_state = len(candidates) * len(checkpoint.stores) <= _MOST_LOADS
+    why = obstacle if reads_state else log_obstacle
+    shown = spans(
+        [batch + shift for batch in candidates if batch + shift >= 0 and not why(checkpoint, batch, same_range)]
+    )
+    text = ", ".join(str(one.first) if one.first == one.last else f"{one.first} to {one.last}" for one in shown)
+    return f"{text} (as far as can be seen without reading all state files)" if text and not reads_state else text
 
 
 def earliest(checkpoint: Checkpoint, same_range: bool = False) -> Earliest:
     """Return the earliest kept batch that can be rewound to, by the logs and the names of the state files."""
     if not checkpoint.offsets:
         return Earliest(None, "no batch was planned yet")
-    first, last = checkpoint.offsets[0], checkpoint.offsets[-1] + (0 if same_range else 1)
+    if checkpoint.unknown_provider is not None:
+        return Earliest(None, provenance.unreadable(checkpoint.unknown_provider), unknown=True)
+    last = checkpoint.offsets[-1] + (0 if same_range else 1)
     for span in _loadable_everywhere(checkpoint):
-        for batch in range(max(span.first, first), min(span.last, last) + 1):
+        for batch in _candidates(checkpoint, span, last):
             if obstacle(checkpoint, batch, same_range) is None:
                 if batch == 0:
                     return Earliest(0, "it is the first batch")
                 why = obstacle(checkpoint, batch - 1, same_range) or "no earlier batch is kept"
                 return Earliest(batch, f"batch {batch - 1} cannot: {why}")
     return Earliest(None, obstacle(checkpoint, last, same_range) or "no batch can be loaded")
+
+
+def _candidates(checkpoint: Checkpoint, span: Span, last: int) -> list[int]:
+    """Return the batches of a span that are planned, or follow one that is: no other can be rewound to."""
+    kept = checkpoint.offsets
+    at, end = bisect_left(kept, span.first - 1), bisect_left(kept, min(span.last, last) + 1)
+    near = {batch for one in kept[at:end] for batch in (one, one + 1)}
+    return sorted(one for one in near if max(span.first, kept[0]) <= one <= min(span.last, last))
 
 
 def expected_stores(checkpoint: Checkpoint, version: int) -> list[StateStore]:
@@ -169,10 +212,26 @@ def beginning(checkpoint: Checkpoint, source: str) -> Any:
     return logs.initial_offsets(path, data) if data.startswith(b"\0") else None
 
 
+def source_kind(checkpoint: Checkpoint, source: str, position: Any) -> SourceKind:
+    """Return what a source is, by its position and by what it keeps in the checkpoint.
+
+    Spark's rate source keeps its start time in `sources/<source>/0`. Memory and socket sources keep nothing: their
+    positions are bare numbers, as those of some custom sources.
+    """
+    kind = kind_of(position)
+    if kind != "number" or "0" not in checkpoint.folders.get(f"sources/{source}", ()):
+        return kind
+    try:
+        text = checkpoint.files.read(f"sources/{source}/0")[:100]
+    except (OSError, CheckpointError):
+        return kind
+    return "rate" if re.fullmatch(rb"v1\n\d+\s*", text) else kind
+
+
 def operators_named(checkpoint: Checkpoint) -> set[int]:
     """Return the stateful operators that have a folder, whether or not it holds a store."""
     parts = (folder.split("/") for folder in checkpoint.folders if folder.startswith("state/"))
-    return {int(one[1]) for one in parts if one[1].isdecimal()}
+    return {number for one in parts if (number := layout.operator(one[1])) is not None}
 
 
 def _needed_logs(checkpoint: Checkpoint, batch: int, same_range: bool) -> list[tuple[str, int]]:
@@ -260,7 +319,11 @@ def _first(batches: Sequence[int], holds: Callable[[int], bool]) -> int | None:
 
 
 def _time(checkpoint: Checkpoint, batch: int) -> str:
-    return _text(datetime.fromtimestamp(checkpoint.planned(batch).timestamp_ms / 1000, timezone.utc))
+    ms = checkpoint.planned(batch).timestamp_ms
+    try:
+        return _text(datetime.fromtimestamp(ms / 1000, timezone.utc))
+    except (ValueError, OverflowError):
+        return f"{ms} ms since 1970"
 
 
 def _text(time: datetime) -> str:

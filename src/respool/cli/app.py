@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import sys
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from respool.cli import (
     archive,
     audit,
     broker,
+    check,
     checkpoint,
     demo,
     diff,
@@ -29,6 +31,9 @@ from respool.cli import (
 from respool.cli.render import say
 from respool.errors import RespoolError
 
+_FAULT = 70  # EX_SOFTWARE of sysexits.h
+_LONGEST = 300  # characters of an unexpected error's own message
+
 app = typer.Typer(
     name="respool",
     help="Run a Spark Structured Streaming pipeline, and run it again: from any micro-batch, for any span of time.",
@@ -37,6 +42,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=True,
 )
+
+_UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT)
 
 
 def _version(wanted: bool) -> None:
@@ -61,6 +68,7 @@ app.add_typer(broker.app, name="broker")
 app.add_typer(topic.app, name="topic")
 app.command()(generate.generate)
 app.command()(pipelines.pipelines)
+app.command()(check.check)
 app.command()(run.run)
 app.command()(reprocess.reprocess)
 app.command()(audit.audit)
@@ -75,9 +83,28 @@ app.command()(jars.jars)
 
 
 def main() -> None:
-    """Run the command line; errors become one message and exit code 1."""
+    """Run the command line; errors become one message and exit code 1, faults of respool itself exit code 70.
+
+    SIGTERM, and SIGHUP of a terminal that is closed, interrupt a command as Ctrl-C does.
+    """
+    # Records, state and logs are for their owner only. The JVM, its workers and the broker inherit this.
+    os.umask(0o077)
+    received: list[int] = []
+
+    def interrupt(number: int, _: object) -> None:
+        received.append(number)
+        if len(received) == 1:  # what follows must not interrupt the way out
+            raise KeyboardInterrupt
+
+    for one in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(one) == signal.SIG_DFL:  # `nohup` ignores SIGHUP
+            signal.signal(one, interrupt)
     try:
         app()
+    except SystemExit as end:
+        if received and end.code == 128 + signal.SIGINT:
+            sys.exit(128 + received[0])
+        raise
     except RespoolError as error:
         _fail(str(error))
     except OSError as error:
@@ -85,14 +112,44 @@ def main() -> None:
             _fail(f"The disk that holds {error.filename or 'the home'} is full. Free some space and run this again.")
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR) and error.filename:
             _fail(f"{error.filename} cannot be written: {error.strerror}. Choose another folder with --home.")
+        elif error.filename:
+            _fail(f"{error.filename} cannot be used: {error.strerror}. Check it, or choose another folder with --home.")
         else:
-            raise
+            _fault(error)
+    except Exception as error:
+        _fault(error)
 
 
-def _fail(message: str) -> None:
+def _fail(message: str, code: int = 1) -> None:
     if os.environ.get("RESPOOL_DEBUG"):
         import traceback
 
         traceback.print_exc()
     say(f"error: {message}")
-    sys.exit(1)
+    sys.exit(code)
+
+
+def _fault(error: Exception) -> None:
+    """Report what should not have happened: in a line, and with the stack trace in a file."""
+    kept = _keep_trace()
+    where = f"Its stack trace is in {kept}" if kept else "Run this again with respool --debug for its stack trace"
+    what = str(error).strip().split("\n", 1)[0][:_LONGEST]
+    _fail(
+        f"This is a fault of respool: {type(error).__name__}{': ' * bool(what)}{what}. {where}; please report it with "
+        "the command that you ran.",
+        _FAULT,
+    )
+
+
+def _keep_trace() -> str | None:
+    """Write the stack trace to a file that only its owner can read, as it may contain data; None if it cannot be."""
+    import tempfile
+    import traceback
+
+    try:
+        number, path = tempfile.mkstemp(prefix="respool-fault-", suffix=".log")
+        with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(traceback.format_exc())
+    except OSError:
+        return None
+    return path

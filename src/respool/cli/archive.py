@@ -191,7 +191,7 @@ def _fix(found: _Found, kafka: "Kafka | None", settings: Settings, name: str | N
     from respool.archive.offsets import total
     from respool.archive.repair import decoder_of, held, refill, remove_doubles
     from respool.local.session import spark_session
-    from respool.pipeline import find
+    from respool.pipeline import find, section_values
 
     facts = found.facts
     lacking = found.kafka.lacking if found.kafka else {}
@@ -199,7 +199,11 @@ def _fix(found: _Found, kafka: "Kafka | None", settings: Settings, name: str | N
     if not lacking and not doubles:
         return []
     done: list[str] = []
-    decoding = decoder_of(facts, find(name, settings.pipelines.get(name)) if name else None) if lacking else None
+    decoding = (
+        decoder_of(facts, find(name, section_values([name], settings.pipelines)[name]) if name else None)
+        if lacking
+        else None
+    )
     with held(settings, facts.table, lacking):
         say(f"Starting Spark ({settings.master}) to put {facts.table} right …")
         with spark_session(settings) as spark:

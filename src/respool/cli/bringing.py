@@ -8,6 +8,7 @@ import typer
 
 from respool.cli.checkpoint import held
 from respool.cli.render import every_other_second, out, out_json, say
+from respool.cli.resuming import confirm, facts, own
 from respool.cli.savepoint_inputs import occupied, world_for
 from respool.errors import CheckpointError
 from respool.settings import Settings
@@ -34,6 +35,7 @@ class Change:
         yes: Do not ask.
         json: Show it as JSON.
         tell: Takes what is shown otherwise.
+        accept_foreign: Resume a change whose journal this installation did not write.
     """
 
     where: str
@@ -42,6 +44,21 @@ class Change:
     yes: bool = False
     json: bool = False
     tell: Callable[[str], None] = out
+    accept_foreign: bool = False
+
+    def confirm(self, journal: "Journal") -> None:
+        """Show a change that was cut off, and ask whether to finish it; raise CheckpointError when it is foreign."""
+        confirm(
+            journal,
+            self.where,
+            f"Finish this {journal.operation}?",
+            dry_run=self.dry_run,
+            yes=self.yes,
+            json=self.json,
+            accept_foreign=self.accept_foreign,
+        )
+        if not self.dry_run:
+            say(f"The {journal.operation} was cut off; it is finished now.")
 
 
 def settle(change: Change, plan: "BringPlan", title: str, question: str, work: "Work") -> None:
@@ -58,7 +75,7 @@ def settle(change: Change, plan: "BringPlan", title: str, question: str, work: "
         reasons = "the reason above" if len(plan.refusals) == 1 else "the reasons above"
         raise CheckpointError(f"Refused, for {reasons}. Nothing was changed.")
     if not change.dry_run:
-        if not change.yes:
+        if question and not change.yes:  # a fork changes nothing, and is not asked about
             typer.confirm(question, abort=True)
         _carry_out(change, plan, work)
     if change.json:
@@ -74,8 +91,14 @@ def _carry_out(change: Change, plan: "BringPlan", work: "Work") -> None:
 
     files = new_writer(change.where)
     try:
-        with held(change.where, change.path):
-            work(plan.journal, plan.cargo, files, every_other_second("files copied"))
+        with held(change.where, change.path) as lease:
+            tell = every_other_second("files copied")
+
+            def told(done: int, total: int) -> None:
+                lease.require()
+                tell(done, total)
+
+            work(plan.journal, plan.cargo, files, told)
     except BaseException:
         if plan.journal.operation == "fork" and history.pending(files) is None:  # nothing stays of it
             files.delete("_respool/lock")
@@ -87,16 +110,16 @@ def finish(change: Change, journal: "Journal", operation: "Operation", words: st
     """Finish a change that was cut off, if it is the one that is asked for again; raise CheckpointError if not."""
     from respool.checkpoint import apply
     from respool.checkpoint.files import open_writer
-    from respool.cli import checkpoint_text as text
 
     if (journal.operation, journal.request) != (operation, words):
         raise CheckpointError(journal.cut_off(change.path))
-    say(f"A {operation} of {change.where} was cut off" + ("." if change.dry_run else "; it is finished now."))
+    change.confirm(journal)
     if not change.dry_run:
         with held(change.where, change.path):
-            apply.finish(journal, open_writer(change.where))
+            files = open_writer(change.where)
+            apply.resume(own(journal, change.where, files), files)
     if change.json:
-        out_json({**text.journal_json(journal), "done": not change.dry_run})
+        out_json({**facts(journal, change.where), "done": not change.dry_run})
     elif not change.dry_run:
         out(f"Batch {journal.batch:,} is the next to run.{_way_back(change)}")
 
@@ -120,11 +143,14 @@ def make_fork(change: Change, found: "Savepoint", name: str, settings: Settings,
     files = require_free(change.where, change.path, name)
     cut_off = history.pending(files)
     if cut_off is not None:
-        say(f"A fork to {change.where} was cut off" + ("." if change.dry_run else "; it is finished now."))
+        change.confirm(cut_off)
         if not change.dry_run:
             with held(change.where, change.path):
+                cut_off = own(cut_off, change.where, files)
                 brought = cargo_of(found, change.where, cut_off.query_ids[-1])
                 bring.carry_out_fork(cut_off, brought, files, every_other_second("files copied"))
+        if change.json:
+            out_json({**facts(cut_off, change.where), "done": not change.dry_run})
         return
     request = Request(ToBatch(found.manifest.next_batch), allow_data_loss=allow_data_loss, words=name)
     world = world_for(found.manifest, None, change.where, settings, None, request)

@@ -12,6 +12,7 @@ import typer
 from respool.cli.options import Home, Json, Yes, load
 from respool.cli.render import out, out_json, say, size
 from respool.errors import BrokerError
+from respool.printable import printable
 
 app = typer.Typer(
     name="broker",
@@ -114,7 +115,7 @@ def _follow(file: Path) -> None:
         while True:
             line = stream.readline()
             if line:
-                print(line, end="", flush=True)
+                print(printable(line), end="", flush=True)
             elif _replaced(file, stream):
                 stream.close()
                 stream = file.open(encoding="utf-8", errors="replace")

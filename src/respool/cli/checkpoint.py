@@ -2,16 +2,21 @@
 
 from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
 from respool.cli.checkpoint_inputs import locate, savepoints_of, target_of, world_of
 from respool.cli.options import BootstrapServers, Home, Json, Savepoints, Yes, load, require_answer
 from respool.cli.render import every_other_second, out, out_json, say, size, table
+from respool.cli.resuming import AcceptForeign, confirm, facts, own, require_trusted
 from respool.errors import CheckpointError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from respool.checkpoint.apply import Leftover
+    from respool.checkpoint.lease import Lease
     from respool.checkpoint.plan import RewindPlan
     from respool.checkpoint.steps import Journal
 
@@ -24,8 +29,18 @@ app = typer.Typer(
 Where = Annotated[str, typer.Argument(metavar="PATH", help="A pipeline's name, a folder, or a URL such as s3://…")]
 Reason = Annotated[str | None, typer.Option(help="Why, for the history.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, and stop.")]
-_MARKS = {"ok": "✓", "note": "•", "broken": "✗"}
+_MARKS = {"ok": "✓", "note": "•", "unchecked": "?", "broken": "✗"}
 _BROKEN = 3  # the exit code of `verify` when something is broken, as that of `audit`
+_SHOWN_LEFTOVERS = 20
+
+
+class Asked(TypedDict):
+    """How a user wants to be asked about a change that was cut off: what `confirm` takes."""
+
+    dry_run: bool
+    yes: bool
+    json: bool
+    accept_foreign: bool
 
 
 @app.command()
@@ -37,7 +52,7 @@ def show(
     json: Json = False,
 ) -> None:
     """Show what a checkpoint holds: batches, offsets, watermark, state, and how far it can be rewound."""
-    from respool.checkpoint import history, lease
+    from respool.checkpoint import apply, history, lease
     from respool.checkpoint.claim import fork_of, last_run
     from respool.checkpoint.files import open_reader
     from respool.checkpoint.read import Checkpoint
@@ -52,8 +67,10 @@ def show(
     found = summarize(checkpoint, count)
     run, running, past, fork = last_run(files), lease.holder(where), history.past(files), fork_of(files)
     kept = savepoints_of(checkpoint, settings)
+    left = [] if running else apply.leftovers(files)  # a change that is being made has staged files of its own
     if json:
-        out_json(text.summary_json(found, run, running, past, kept, fork))
+        whole = text.summary_json(found, run, running, past, kept, fork)
+        out_json({**whole, "leftovers": [asdict(one) for one in left]})
         return
     out(text.line("Checkpoint", found.root))
     out(text.line("Query", found.query_id or "lost: the file metadata is missing or damaged"))
@@ -64,11 +81,15 @@ def show(
     out(text.line("Runs", f"now, in {running}" if running else "no run of respool's own is known"))
     if found.settings:
         out(text.line("Spark", ", ".join(f"{name} {value}" for name, value in found.settings.items())))
+    if found.untested:
+        out(text.line("Untested", found.untested))
     out(text.line("Batches", _batches_text(found.kept, found.oldest, found.newest, found.next_batch)))
     out(text.line("Rewind", text.rewind_line(found)))
     cut_off = history.pending(files)
     if cut_off is not None:
         out(text.line("Unfinished", cut_off.cut_off(path)))
+    for line in _leftover_lines(left):
+        out(text.line("Leftovers", f"{line}; the next change or `respool checkpoint purge {path}` deletes it"))
     if kept:
         out(text.line("Savepoints", text.savepoints_line(found, kept)))
     for picture in text.timeline(found, kept):
@@ -100,8 +121,10 @@ def verify(
     where = locate(path, load(home=home))
     checks = check_all(Checkpoint(open_reader(where)), deep=not quick, on_progress=every_other_second("files read"))
     broken = [one for one in checks if one.status == "broken"]
+    unchecked = any(finding.status == "unchecked" for one in checks for finding in one.found)
     if json:
-        out_json({"checkpoint": where, "ok": not broken, "checks": [asdict(one) for one in checks]})
+        facts = {"checkpoint": where, "ok": not broken, "complete": not unchecked}
+        out_json({**facts, "checks": [asdict(one) for one in checks]})
     else:
         for one in checks:
             out(f"{_MARKS[one.status]} {one.name}")
@@ -109,11 +132,12 @@ def verify(
                 out(f"    {finding.what}")
                 if finding.remedy:
                     out(f"    → {finding.remedy}")
-        out(
-            f"{len(broken)} of {len(checks)} checks found something broken."
-            if broken
-            else "A restart will find all it needs."
-        )
+        if broken:
+            out(f"{len(broken)} of {len(checks)} checks found something broken.")
+        elif unchecked:
+            out("Nothing broken was found, but not everything could be checked: see above.")
+        else:
+            out("A restart will find all it needs.")
     if broken:
         raise typer.Exit(_BROKEN)
 
@@ -148,13 +172,20 @@ def rewind(
         bool, typer.Option("--allow-data-loss", help="Go on though the source has lost records.")
     ] = False,
     stopped: Annotated[
-        bool, typer.Option("--stopped", help="The query has ended, though it wrote a moment ago.")
+        bool, typer.Option("--stopped", help="The query has ended, though its checkpoint looks as if it ran.")
     ] = False,
-    timezone: Annotated[str, typer.Option(metavar="ZONE", help="The zone of a TIME without an offset.")] = "UTC",
+    timezone: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ZONE",
+            help="The zone of a TIME without an offset.  [default: RESPOOL_TIMEZONE, respool.toml, UTC]",
+        ),
+    ] = None,
     reason: Reason = None,
     files_too: Annotated[bool, typer.Option("--files", help="List the files that move, too.")] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
+    accept_foreign_journal: AcceptForeign = False,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
     json: Json = False,
@@ -162,24 +193,34 @@ def rewind(
     """Make an earlier batch the next to run. Files are moved aside, not deleted: `undo` brings them back."""
     from respool.checkpoint import history
     from respool.checkpoint.files import open_writer
+    from respool.checkpoint.lease import wait_for_jvm
     from respool.checkpoint.plan import plan_rewind
     from respool.checkpoint.read import Checkpoint
     from respool.checkpoint.request import Request
     from respool.cli import checkpoint_text as text
 
     require_answer(json, yes, dry_run)
-    goal, words = target_of(to_batch, to_time, to_offsets, last, timezone)
+    settings = load(home=home, bootstrap_servers=bootstrap_servers, timezone=timezone)
+    goal, words = target_of(to_batch, to_time, to_offsets, last, settings.timezone or "UTC")
     flags = (("--same-range", same_range), ("--restore-sink", restore_sink), ("--new-query-id", new_query_id))
     words = " ".join([words, *(flag for flag, given in flags if given)])
     request = Request(goal, same_range, restore_sink, new_query_id, allow_data_loss, stopped, reason, words)
-    settings = load(home=home, bootstrap_servers=bootstrap_servers)
     where = locate(path, settings)
+    wait_for_jvm(where)
     files = open_writer(where)
     cut_off = history.pending(files)
     if cut_off is not None:
         if cut_off.operation != "rewind" or cut_off.request != words:
             raise CheckpointError(cut_off.cut_off(path))
-        _finish(cut_off, where, path, dry_run, json)
+        asked: Asked = {"dry_run": dry_run, "yes": yes, "json": json, "accept_foreign": accept_foreign_journal}
+        confirm(cut_off, where, "Finish this rewind?", **asked)
+        if not dry_run:
+            say("The rewind was cut off; it is finished now.")
+            _carry_out(cut_off, where, path, new=False, in_place_of=cut_off)
+        if json:
+            out_json({**facts(cut_off, where), "done": not dry_run})
+        elif not dry_run:
+            out(f"Batch {cut_off.batch:,} is the next to run. Take this back with: respool checkpoint undo {path}")
         return
     checkpoint = Checkpoint(files)
     found = plan_rewind(checkpoint, request, world_of(checkpoint, where, settings, sink, request))
@@ -203,29 +244,44 @@ def rewind(
 
 @app.command()
 def undo(
-    path: Where, reason: Reason = None, dry_run: DryRun = False, yes: Yes = False, home: Home = None, json: Json = False
+    path: Where,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    accept_foreign_journal: AcceptForeign = False,
+    home: Home = None,
+    json: Json = False,
 ) -> None:
     """Take the last rewind, restore or promotion back, as long as the query has not run since."""
     from respool.checkpoint import history
     from respool.checkpoint.files import open_writer
+    from respool.checkpoint.lease import wait_for_jvm
     from respool.checkpoint.read import Checkpoint
     from respool.checkpoint.undo import plan_undo
     from respool.cli import checkpoint_text as text
 
     require_answer(json, yes, dry_run)
     where = locate(path, load(home=home))
+    wait_for_jvm(where)
     files = open_writer(where)
     journal = plan_undo(Checkpoint(files), datetime.now(timezone.utc), reason)
     if not json:
         moved = f"{len(journal.moves):,} files, {size(sum(one.size for one in journal.moves))}"
         out(f"Undo of {journal.of}: {moved} come back; batch {journal.batch:,} is the next to run then.")
-    if not dry_run:
-        if not yes:
+    cut_off = history.pending(files)
+    if cut_off is not None:
+        asked: Asked = {"dry_run": dry_run, "yes": yes, "json": json, "accept_foreign": accept_foreign_journal}
+        confirm(cut_off, where, "Undo?", **asked)
+    else:
+        done = next(one for one in history.past(files) if one.id == journal.of)
+        require_trusted(done, where, accept_foreign_journal or dry_run)
+        if not dry_run and not yes:
             typer.confirm("Undo?", abort=True)
-        cut_off = history.pending(files)
+    if not dry_run:
         _carry_out(journal, where, path, new=cut_off is None, in_place_of=cut_off)
     if json:
-        out_json({**text.journal_json(journal), "done": not dry_run})
+        whole = text.journal_json(journal) if cut_off is None else facts(journal, where)
+        out_json({**whole, "done": not dry_run})
     elif not dry_run:
         out(f"Batch {journal.batch:,} is the next to run, as before.")
 
@@ -257,8 +313,11 @@ def purge(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Delete for good what old changes moved aside; they cannot be taken back from then on."""
-    from respool.checkpoint import apply, history
+    """Delete for good what old changes moved to _respool/aside, and what interrupted commands left.
+
+    Those changes cannot be undone from then on.
+    """
+    from respool.checkpoint import apply, history, lease
     from respool.checkpoint.files import open_writer
     from respool.cli import checkpoint_text as text
     from respool.span import parse_duration
@@ -271,16 +330,21 @@ def purge(
     past = history.past(files)
     old = [one for one in past if history.undoable(one) and not one.purged]
     old = [one for one in old if now - one.started >= age]
+    left = apply.leftovers(files) if lease.holder(where) is None else []
     if not json:
         table([text.history_row(one) for one in old], ("time", "what", "batch", "moved", "id"), "Nothing is that old.")
-    if old and not dry_run:
+        for line in _leftover_lines(left):
+            out(line)
+    if (old or left) and not dry_run:
         if not yes:
             typer.confirm("Delete these files for good?", abort=True)
         with held(where, path):
             for one in old:
                 apply.purge(one, files, now)
+            left = apply.clear_leftovers(files)
     if json:
-        out_json({"purged": [text.journal_json(one) for one in old], "done": not dry_run})
+        purged = [text.journal_json(one) for one in old]
+        out_json({"purged": purged, "leftovers": [asdict(one) for one in left], "done": not dry_run})
 
 
 def _count(text: str) -> int | None:
@@ -302,27 +366,24 @@ def _reasons(found: "RewindPlan") -> str:
     return "the reason above" if len(found.refusals) == 1 else "the reasons above"
 
 
-def _finish(journal: "Journal", where: str, path: str, dry_run: bool, json: bool) -> None:
-    from respool.cli import checkpoint_text as text
-
-    say(f"A rewind to batch {journal.batch:,} was cut off" + ("." if dry_run else "; it is finished now."))
-    if not dry_run:
-        _carry_out(journal, where, path, new=False, in_place_of=journal)
-    if json:
-        out_json({**text.journal_json(journal), "done": not dry_run})
-    elif not dry_run:
-        out(f"Batch {journal.batch:,} is the next to run. Take this back with: respool checkpoint undo {path}")
+def _leftover_lines(left: "list[Leftover]") -> "Iterator[str]":
+    for one in left[:_SHOWN_LEFTOVERS]:
+        files = f"{one.files:,} file{'s' * (one.files != 1)}, " if one.files != 1 else ""
+        yield f"left by an interrupted command: {one.path} ({files}{size(one.size)})"
+    if len(left) > _SHOWN_LEFTOVERS:
+        yield f"… and {len(left) - _SHOWN_LEFTOVERS:,} more"
 
 
 def _carry_out(journal: "Journal", where: str, path: str, new: bool, in_place_of: "Journal | None" = None) -> None:
     from respool.checkpoint import apply
     from respool.checkpoint.files import open_writer
 
-    with held(where, path):
+    with held(where, path) as lease:
         files = open_writer(where)
         tell = every_other_second("steps done")
 
         def told(done: int) -> None:
+            lease.require()
             tell(done, len(journal.steps))
 
         if new:
@@ -330,10 +391,10 @@ def _carry_out(journal: "Journal", where: str, path: str, new: bool, in_place_of
         elif in_place_of is not None and in_place_of.id != journal.id:
             apply.take_back(journal, files, told)
         else:
-            apply.finish(journal, files, told)
+            apply.resume(own(journal, where, files), files, told)
 
 
-def held(where: str, path: str) -> Any:
+def held(where: str, path: str) -> "Lease":
     """Hold a checkpoint for a change; raise CheckpointError when another process holds it."""
     from respool.checkpoint import lease
 

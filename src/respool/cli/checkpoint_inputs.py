@@ -15,6 +15,7 @@ from respool.settings import Settings
 
 if TYPE_CHECKING:
     from respool.checkpoint.claim import Run
+    from respool.checkpoint.processes import Process
     from respool.checkpoint.read import Checkpoint
     from respool.checkpoint.request import Kept, Request, World
     from respool.checkpoint.target import Target
@@ -50,7 +51,6 @@ def target_of(
 ) -> "tuple[Target, str]":
     """Return where a rewind goes, and the words that say so."""
     from respool.checkpoint.target import Last, ToBatch, ToOffsets, ToTime
-    from respool.settings import check_timezone
     from respool.span import parse_time
 
     given = [one for one in (to_batch, to_time, to_offsets, last) if one is not None]
@@ -61,7 +61,6 @@ def target_of(
     if last is not None:
         return Last(last), f"--last {last}"
     if to_time is not None:
-        check_timezone(zone)
         moment = parse_time(to_time, ZoneInfo(zone))
         return ToTime(moment), f"--to-time {moment.astimezone(timezone.utc).isoformat()}"
     assert to_offsets is not None
@@ -126,7 +125,17 @@ def world_at(
         replay=replay,
         runs=lease.holder(where),
         ours=run is not None,
+        processes=users_of(where) if run is None else (),
     )
+
+
+def users_of(where: str) -> "tuple[Process, ...]":
+    """Return the other processes of this machine that have files of a checkpoint open."""
+    from respool.checkpoint.files import local_path
+    from respool.checkpoint.processes import processes_in
+
+    folder = local_path(where)
+    return processes_in(folder) if folder is not None else ()
 
 
 def _kept(names: set[str], settings: Settings) -> "Kept | None":

@@ -6,11 +6,11 @@ from datetime import datetime, timezone
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from respool.checkpoint.availability import Refusal
 from respool.checkpoint.claim import Fork, Run
 from respool.checkpoint.plan import RewindPlan
-from respool.checkpoint.refusals import Refusal
 from respool.checkpoint.sink import Replay
-from respool.checkpoint.sources import Reading
+from respool.checkpoint.sources import Part, Reading
 from respool.checkpoint.steps import Journal, Move
 from respool.checkpoint.summary import BatchFacts, OperatorFacts, Summary
 from respool.cli.render import size, width
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _WIDTH = 60  # of the timeline
 _LABEL = 13
+_KINDS = {"number": "memory, socket or custom source"}  # what cannot be told apart
+_YEAR_10000_MS = 253_402_300_800_000  # beyond what ISO 8601 and Python have; an event can bear any time
 _SHOWN_PARTS = 12  # of a source, before they are only counted
 
 
@@ -27,6 +29,8 @@ def time_text(ms: int | None) -> str | None:
     """Return a time as people and programs read it; None for no time."""
     if not ms:
         return None
+    if not 0 < ms < _YEAR_10000_MS:
+        return f"{ms} ms since 1970"
     return datetime.fromtimestamp(ms / 1000, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -113,7 +117,8 @@ def operator_rows(summary: Summary) -> list[dict[str, Any]]:
 def rewind_line(summary: Summary) -> str:
     """Return which batches can be rewound to, and why no earlier one."""
     if summary.earliest.batch is None:
-        return f"to no kept batch: {summary.earliest.why}. --to-batch 0 starts over."
+        over = "" if summary.earliest.unknown else " --to-batch 0 starts over."
+        return f"to no kept batch: {summary.earliest.why}.{over}"
     spans = ", ".join(f"{s.first:,}" if s.first == s.last else f"{s.first:,} to {s.last:,}" for s in summary.reachable)
     text = (f"to batch {spans}. Not earlier: " if spans else "to no earlier batch: ") + f"{summary.earliest.why}."
     same = summary.earliest_same_range
@@ -132,6 +137,8 @@ def summary_json(
 ) -> dict[str, Any]:
     """Return a summary for programs."""
     facts = asdict(summary)
+    for name in ("earliest", "earliest_same_range"):
+        del facts[name]["unknown"]
     facts["batches"] = [_batch_json(one) for one in summary.batches]
     facts["operators"] = [_operator_json(one) for one in summary.operators]
     return {
@@ -256,16 +263,38 @@ def _step_text(step: Any) -> str:
     raise AssertionError(step)
 
 
+def kind_text(reading: Reading) -> str:
+    """Return what a source is."""
+    return _KINDS.get(reading.kind, reading.kind)
+
+
 def reading_lines(reading: Reading) -> Iterator[str]:
     """Return what is read of a source as text."""
     name = f"Source {reading.source}"
-    total = f"{reading.records:,} records" if reading.records is not None else f"{reading.start} → {reading.end}"
-    yield line(name, f"{reading.kind}, {total}")
+    if reading.records is not None:
+        skipped = sum(part.end - part.start for part in reading.skipped)
+        total = f"{reading.records:,} records" + (f", {skipped:,} skipped" if skipped else "")
+    elif reading.skipped:
+        total = f"{reading.end} → {reading.start}, skipped"
+    elif reading.files is not None:
+        total = f"{reading.files:,} input file{'s' * (reading.files != 1)}, {reading.start} → {reading.end}"
+    else:
+        total = f"{reading.start} → {reading.end}"
+    yield line(name, f"{kind_text(reading)}, {total}")
     if reading.kind == "Kafka":
+        behind = {part.name: part for part in reading.skipped}
         for part in reading.parts[:_SHOWN_PARTS]:
-            yield line("", f"{part.name}: {part.start:,} → {part.end:,} ({part.end - part.start:,} records)")
+            yield line("", _skipped_text(behind[part.name]) if part.name in behind else _part_text(part))
         if reading.parts[_SHOWN_PARTS:]:
             yield line("", f"and {len(reading.parts) - _SHOWN_PARTS:,} partitions more")
+
+
+def _part_text(part: Part) -> str:
+    return f"{part.name}: {part.start:,} → {part.end:,} ({part.end - part.start:,} records)"
+
+
+def _skipped_text(part: Part) -> str:
+    return f"{part.name}: {part.start:,} → {part.end:,} skipped ({part.end - part.start:,} records)"
 
 
 def _reading(reading: Reading) -> str:

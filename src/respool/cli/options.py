@@ -7,7 +7,7 @@ import typer
 
 from respool import settings
 from respool.errors import BrokerError
-from respool.kafka import Kafka
+from respool.kafka import Kafka, check_embedded
 from respool.settings import Settings
 
 Home = Annotated[
@@ -42,22 +42,32 @@ def require_answer(json: bool, yes: bool, dry_run: bool) -> None:
 def connect(found: Settings) -> Kafka:
     """Return the Kafka of these settings, once a broker answers there."""
     from respool import topics
+
+    kafka = cluster(found)
+    if not topics.answers(kafka):
+        embedded = not (found.bootstrap_servers or found.kafka.get("bootstrap.servers"))
+        step = (
+            "See: respool broker status, respool broker logs."
+            if embedded
+            else "Check the address, and the [kafka] table of respool.toml."
+        )
+        raise BrokerError(f"No Kafka broker answers at {kafka.bootstrap_servers}. {step}")
+    return kafka
+
+
+def cluster(found: Settings) -> Kafka:
+    """Return the Kafka of these settings; it is not asked for an answer, but the embedded broker must run."""
     from respool.local import broker
 
     servers = found.bootstrap_servers or found.kafka.get("bootstrap.servers")
     options = {name: value for name, value in found.kafka.items() if name != "bootstrap.servers"}
     if servers:
-        kafka = Kafka(servers, options)
-        step = "Check the address, and the [kafka] table of respool.toml."
-    else:
-        address = broker.address(found.home)
-        if address is None:
-            raise BrokerError(
-                f"No broker runs for the home {found.home}. Start one with: respool broker start, "
-                "or name another Kafka with --bootstrap-servers."
-            )
-        kafka = Kafka(address)
-        step = "See: respool broker status, respool broker logs."
-    if not topics.answers(kafka):
-        raise BrokerError(f"No Kafka broker answers at {kafka.bootstrap_servers}. {step}")
-    return kafka
+        return Kafka(servers, options)
+    check_embedded(options)
+    address = broker.address(found.home)
+    if address is None:
+        raise BrokerError(
+            f"No broker runs for the home {found.home}. Start one with: respool broker start, "
+            "or name another Kafka with --bootstrap-servers."
+        )
+    return Kafka(address, options)

@@ -20,15 +20,17 @@ def pipelines(
     from respool import pipeline
 
     settings = load(home=home)
+    names = [name] if name is not None else list(pipeline.BUILT_IN)
+    values = pipeline.section_values(names, settings.pipelines)
     if name is None:
-        rows = [_facts(one, settings) for one in pipeline.BUILT_IN]
+        rows = [_facts(one, values[one], settings) for one in names]
         if json:
             out_json(rows)
         else:
             table(rows, ("pipeline", "reads", "does", "writes", "has run"), "There are no pipelines.")
         return
-    facts = _facts(name, settings)
-    parameters = _parameters(name, settings)
+    facts = _facts(name, values[name], settings)
+    parameters = _parameters(name, values[name])
     if json:
         out_json({**facts, "parameters": parameters})
         return
@@ -38,19 +40,18 @@ def pipelines(
     table(parameters, ("parameter", "value", "default"), "It has no parameters.")
 
 
-def _facts(name: str, settings: Settings) -> dict[str, Any]:
+def _facts(name: str, values: dict[str, object], settings: Settings) -> dict[str, Any]:
     from respool import pipeline
 
-    found = pipeline.find(name, settings.pipelines.get(name))
+    found = pipeline.find(name, values)
     checkpoint = settings.checkpoints / found.name
     has_run = (checkpoint / "offsets").is_dir()
     return {**found.describe(), "has run": has_run, "checkpoint": str(checkpoint)}
 
 
-def _parameters(name: str, settings: Settings) -> list[dict[str, Any]]:
+def _parameters(name: str, values: dict[str, object]) -> list[dict[str, Any]]:
     from respool import pipeline
 
-    values = settings.pipelines.get(name, {})
     return [
         {"parameter": one.name, "value": values.get(one.name, one.default), "default": one.default}
         for one in pipeline.parameters(name)

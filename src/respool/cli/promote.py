@@ -7,9 +7,10 @@ import typer
 
 from respool.cli.bringing import Change, finish, settle
 from respool.cli.checkpoint import DryRun, Reason, held
-from respool.cli.checkpoint_inputs import locate, world_at
+from respool.cli.checkpoint_inputs import locate, users_of, world_at
 from respool.cli.options import BootstrapServers, Home, Json, Savepoints, Yes, load, require_answer
 from respool.cli.render import out, say
+from respool.cli.resuming import AcceptForeign
 from respool.cli.savepoint import AllowDataLoss, Stopped
 from respool.cli.savepoint_inputs import SinkOption, occupied, position
 
@@ -38,6 +39,7 @@ def promote(
     reason: Reason = None,
     dry_run: DryRun = False,
     yes: Yes = False,
+    accept_foreign_journal: AcceptForeign = False,
     savepoints: Savepoints = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
@@ -64,7 +66,7 @@ def promote(
     source, where = absolute(locate(fork, settings)), absolute(locate(path, settings))
     if source == where:
         raise typer.BadParameter("FORK and PATH are the same checkpoint")
-    change = Change(where, path, dry_run, yes, json)
+    change = Change(where, path, dry_run, yes, json, accept_foreign=accept_foreign_journal)
     files, checkpoint = occupied(where)
     cut_off = history.pending(files)
     if cut_off is not None:
@@ -93,7 +95,7 @@ def promote(
     run = last_run(checkpoint.files) if checkpoint else None
     ids = plan.query_ids(checkpoint) if checkpoint else ()
     world = world_at(where, settings, sink, request, run, forked.next_batch, ids, plan.topics(forked))
-    found = plan_promote(forked, checkpoint, where, request, world, lease.holder(source))
+    found = plan_promote(forked, checkpoint, where, request, world, lease.holder(source), users_of(source))
 
     def work(journal: "Journal", brought: "Cargo", files: "Writer", tell: "Tell") -> None:
         with held(source, fork):

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from shutil import get_terminal_size
 from textwrap import wrap
-from typing import Any
+from typing import Any, TextIO
+
+from respool.printable import printable, printable_json
 
 _NARROWEST = 12  # of a column that is folded
 _UNLIMITED = 10_000
@@ -20,17 +22,27 @@ def width() -> int:
 
 def say(message: str) -> None:
     """Tell the user what happens, on standard error: standard output is for results."""
-    print(message, file=sys.stderr, flush=True)
+    _print(printable(message), sys.stderr)
 
 
 def out(text: str) -> None:
-    """Print a result."""
-    print(text, flush=True)
+    """Print a result; control characters, which data may contain, are escaped."""
+    _print(printable(text), sys.stdout)
+
+
+def _print(text: str, stream: TextIO) -> None:
+    encoding = stream.encoding or "utf-8"
+    print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
 
 
 def out_json(value: Any) -> None:
     """Print a result as one line of JSON."""
-    out(json.dumps(value, default=str, ensure_ascii=False))
+    out(json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """Return a value as one line of JSON that is safe to print."""
+    return printable_json(json.dumps(value, default=str, ensure_ascii=False))
 
 
 def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], empty: str) -> None:
@@ -44,14 +56,16 @@ def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], empty: str)
         return
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
     numbers = [all(isinstance(row.get(column), int | float) for row in rows) for column in columns]
-    widths = [max(len(name), *(len(row[at]) for row in cells)) for at, name in enumerate(columns)]
+    widths = [max(len(_cell(name)), *(len(row[at]) for row in cells)) for at, name in enumerate(columns)]
     while sum(widths) + 2 * (len(widths) - 1) > width() and max(widths) > _NARROWEST:
         widths[widths.index(max(widths))] -= 1
+    title = _line([_cell(name) for name in columns], widths, numbers)
     start, end = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() else ("", "")
-    lines = [f"{start}{_line(columns, widths, numbers)}{end}"]
+    lines = [f"{start}{title}{end}"]
     for row in cells:
         lines += _folded(row, widths, numbers)
-    out("\n".join(lines))
+    # The cells are safe; the title may be bold.
+    _print("\n".join(lines), sys.stdout)
 
 
 def _folded(row: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) -> Iterator[str]:
@@ -72,7 +86,7 @@ def _cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return str(value)
+    return printable(str(value), keep="")
 
 
 def size(count: float) -> str:

@@ -134,12 +134,14 @@ def find_inputs(
     from respool import pipeline
     from respool.archive.reader import ArchiveReader
     from respool.archive.table import locate, require
+    from respool.checking import require_sound
     from respool.reprocess.live import read_live
     from respool.reprocess.plan import Request, make_plan, results_of
     from respool.span import parse_duration, parse_span
 
     one = pipeline.find(name, parameter_values([name], values, settings)[name])
     one = replace(one, timezone=settings.timezone) if settings.timezone else one
+    require_sound([one], settings)
     results_of(one)
     with _within_the_calendar(span, slice_):
         asked = parse_span(*span, ZoneInfo(one.timezone))

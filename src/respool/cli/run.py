@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from respool.cli.options import BootstrapServers, Home, Json, Savepoints, connect, load
+from respool.cli.options import BootstrapServers, Home, Json, Savepoints, cluster, load
 from respool.cli.render import out_json, say
 from respool.cli.run_from import start_from
 from respool.progress import Progress
@@ -40,6 +40,9 @@ def run(
             "pipeline since, and whether Spark can start, is told first.",
         ),
     ] = None,
+    allow_data_loss: Annotated[
+        bool, typer.Option("--allow-data-loss", help="With --from-savepoint: go on though the source has lost records.")
+    ] = False,
     sink_suffix: Annotated[
         str | None,
         typer.Option(metavar="TEXT", help="Write to a topic or table of its own, whose name ends with this, as -v2."),
@@ -47,6 +50,17 @@ def run(
     dead_letter: Annotated[
         bool, typer.Option(help="Keep records that do not decode in the topic TOPIC-rejected.")
     ] = True,
+    give_up_after: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="How long to wait for a Kafka that does not answer, and for other causes that may pass, such as 10m. "
+            "[default: for ever; 5m with --available-now]",
+        ),
+    ] = None,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="Stop all pipelines when one has failed; else the others continue.")
+    ] = False,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the pipelines; see `respool pipelines NAME`."),
@@ -64,8 +78,12 @@ def run(
 
     Ctrl-C and SIGTERM stop after the running batch; a second Ctrl-C stops at once. Run again, every pipeline goes on
     from its last finished batch. Batch lines go to standard error; with --json, to standard output.
+
+    While Kafka does not answer, the run waits, and resumes when it does. A pipeline that has failed for another reason
+    ends alone, and the exit code is 1 when the run ends.
     """
     from respool import pipeline
+    from respool.checking import require_sound
     from respool.span import parse_duration
 
     settings = load(
@@ -86,13 +104,17 @@ def run(
         raise typer.BadParameter(
             "--from-savepoint starts a second query: give it an output of its own with --sink-suffix, or --console"
         )
+    if allow_data_loss and not from_savepoint:
+        raise typer.BadParameter("--allow-data-loss is about a savepoint's records: it goes with --from-savepoint")
     every = parse_duration(trigger) if trigger is not None else None
-    kafka = connect(settings)
+    require_sound(found, settings)
+    patience = parse_duration(give_up_after) if give_up_after is not None else None
+    kafka = cluster(settings)
 
-    from respool import topics
+    from respool import outage, topics
     from respool.checkpoint.claim import check
     from respool.local.session import spark_session
-    from respool.runner import Runner, RunOptions, stopping_on_signals
+    from respool.runner import Runner, RunOptions, holding, stopping_on_signals
 
     options = RunOptions(
         available_now=available_now,
@@ -103,36 +125,45 @@ def run(
         dead_letter=dead_letter,
         timezone=settings.timezone,
         sink_suffix=sink_suffix,
+        give_up_after=patience,
+        fail_fast=fail_fast,
     )
-    wanted = [options.apply(one) for one in found]
-    start = (
-        start_from(from_savepoint, checkpoint, wanted[0], kafka, settings) if from_savepoint and checkpoint else None
-    )
-    for one in wanted:  # what can be refused at once is refused before Spark takes its time to start
-        topics.require(kafka, one.topic)
-        if start is None:
-            check(options.checkpoint_of(one, settings), one)
-    show = show_json if json else show_line
-    say(f"Starting Spark ({settings.master}) for {', '.join(names)} …")
-    with (
-        spark_session(settings) as spark,
-        Runner(spark, kafka, settings, options, show, say) as runner,
-        stopping_on_signals(runner),
-    ):
-        if start is not None:
-            start(spark, replace(options, sink_suffix=None, console=False).apply(found[0]))
-        runner.start(found)
-        for one in wanted:
-            say(f"{one.name}: {one.topic} → {one.sink.describe()}")
-        runner.wait()
+    try:
+        outage.wait_until_answers(kafka, options.patience, say)
+        wanted = [options.apply(one) for one in found]
+        start = (
+            start_from(from_savepoint, checkpoint, wanted[0], kafka, settings, allow_data_loss)
+            if from_savepoint and checkpoint
+            else None
+        )
+        for one in wanted:  # what can be refused at once is refused before Spark takes its time to start
+            topics.require(kafka, one.topic)
+            if start is None:
+                check(options.checkpoint_of(one, settings), one)
+        show = show_json if json else show_line
+        with holding(wanted if start is None else (), options, settings) as held:
+            say(f"Starting Spark ({settings.master}) for {', '.join(names)} …")
+            with (
+                spark_session(settings) as spark,
+                Runner(spark, kafka, settings, options, show, say, held) as runner,
+                stopping_on_signals(runner),
+            ):
+                if start is not None:
+                    start(spark, replace(options, sink_suffix=None, console=False).apply(found[0]))
+                runner.start(found)
+                for one in wanted:
+                    say(f"{one.name}: {one.topic} → {one.sink.describe()}")
+                runner.wait()
+    except KeyboardInterrupt:
+        pass  # a signal before the queries ran, or another while they stopped
     say("Stopped.")
 
 
 def parameter_values(names: list[str], assignments: list[str], settings: Settings) -> dict[str, dict[str, object]]:
     """Return the parameters that are set for each pipeline: in respool.toml, then by --set for all that have them."""
-    from respool.pipeline import parameters
+    from respool.pipeline import parameters, section_values
 
-    values: dict[str, dict[str, object]] = {name: dict(settings.pipelines.get(name, {})) for name in names}
+    values = section_values(names, settings.pipelines)
     known = {name: {one.name for one in parameters(name)} for name in names}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def start_from(
-    name: str, path: str, wanted: "Pipeline", kafka: "Kafka", settings: Settings
+    name: str, path: str, wanted: "Pipeline", kafka: "Kafka", settings: Settings, allow_data_loss: bool = False
 ) -> "Callable[[SparkSession, Pipeline], None] | None":
     """Return what makes the fork once Spark runs; None when it is there already, and only goes on.
 
@@ -28,6 +28,7 @@ def start_from(
         wanted: The pipeline, with the output that it will have.
         kafka: The cluster.
         settings: Where savepoints are.
+        allow_data_loss: Go on though the source has lost records.
 
     Raises:
         CheckpointError: The savepoint is not there, is of another pipeline, or the fork's folder or output is taken.
@@ -51,7 +52,7 @@ def start_from(
 
     def start(spark: "SparkSession", pipeline: "Pipeline") -> None:
         require_startable(spark, pipeline, found)
-        make_fork(Change(where, path, yes=True, tell=say), found, name, settings)
+        make_fork(Change(where, path, yes=True, tell=say), found, name, settings, allow_data_loss)
 
     require_free(where, path, name)
     _require_new_output(wanted, kafka, settings)

@@ -9,6 +9,7 @@ from respool.cli.checkpoint import DryRun, Reason, Where
 from respool.cli.checkpoint_inputs import locate
 from respool.cli.options import BootstrapServers, Home, Json, Savepoints, Yes, load, require_answer
 from respool.cli.render import every_other_second, out, out_json, say, size, table
+from respool.cli.resuming import AcceptForeign
 from respool.cli.savepoint_inputs import SinkOption, find, occupied, position, world_for
 from respool.errors import CheckpointError
 from respool.settings import Settings
@@ -23,7 +24,9 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A savepoint's name, or its own folder or URL.")]
-Stopped = Annotated[bool, typer.Option("--stopped", help="The query has ended, though it wrote a moment ago.")]
+Stopped = Annotated[
+    bool, typer.Option("--stopped", help="The query has ended, though its checkpoint looks as if it ran.")
+]
 AllowDataLoss = Annotated[bool, typer.Option("--allow-data-loss", help="Go on though the source has lost records.")]
 _BROKEN = 3  # the exit code of `verify` when something is broken, as that of `checkpoint verify`
 
@@ -58,6 +61,8 @@ def create(
         return
     manifest = made.manifest
     out(f"Savepoint {name} of {where} at batch {manifest.batch:,}: {_files_text(made)}.")
+    if manifest.not_included:
+        out(f"Not included, as neither Spark nor Delta defines it: {text.left_out_text(made)}.")
     out(f"Go back to it with: respool savepoint restore {name} {path}")
 
 
@@ -104,10 +109,15 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check every byte of a savepoint against its manifest. Exit code 3 when something is broken."""
+    from respool.savepoint.store import DamagedSavepoint
     from respool.savepoint.verify import verify as check
 
     settings = load(home=home, savepoints=savepoints, master=master)
-    found = find(name, settings)
+    try:
+        found = find(name, settings)
+    except DamagedSavepoint as error:
+        out_json({"savepoint": name, "ok": False, "wrong": [str(error)], "notes": []}) if json else out(f"✗ {error}")
+        raise typer.Exit(_BROKEN) from error
     checked = check(found, every_other_second("files read"))
     wrong, loaded = list(checked.wrong), None
     if load_state and not wrong:
@@ -193,6 +203,7 @@ def restore(
     reason: Reason = None,
     dry_run: DryRun = False,
     yes: Yes = False,
+    accept_foreign_journal: AcceptForeign = False,
     savepoints: Savepoints = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
@@ -209,7 +220,8 @@ def restore(
     require_answer(json, yes, dry_run)
     settings = load(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
     found = find(name, settings)
-    change = Change(absolute(_target(path, settings)), path, dry_run, yes, json)
+    where = absolute(_target(path, settings))
+    change = Change(where, path, dry_run, yes, json, accept_foreign=accept_foreign_journal)
     files, checkpoint = occupied(change.where)
     request = Request(
         ToBatch(found.manifest.next_batch),
@@ -234,6 +246,8 @@ def fork(
     new_path: Annotated[str, typer.Argument(metavar="NEWPATH", help="A new folder or URL for the second query.")],
     allow_data_loss: AllowDataLoss = False,
     dry_run: DryRun = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Finish a fork that was cut off without asking.")] = False,
+    accept_foreign_journal: AcceptForeign = False,
     savepoints: Savepoints = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
@@ -244,7 +258,7 @@ def fork(
 
     settings = load(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
     found = find(name, settings)
-    change = Change(absolute(new_path), new_path, dry_run, yes=True, json=json)
+    change = Change(absolute(new_path), new_path, dry_run, yes, json, accept_foreign=accept_foreign_journal)
     make_fork(change, found, name, settings, allow_data_loss)
     if json or dry_run:
         return

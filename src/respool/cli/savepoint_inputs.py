@@ -59,9 +59,11 @@ def position(settings: Settings, sink: str | None) -> "Position":
 
 def occupied(where: str) -> "tuple[Writer, Checkpoint | None]":
     """Return a folder that a checkpoint is to be brought into, and what is there: None for nothing."""
+    from respool.checkpoint import lease
     from respool.checkpoint.files import local_path, new_writer
     from respool.checkpoint.read import Checkpoint
 
+    lease.wait_for_jvm(where)
     path = local_path(where)
     files = new_writer(where)
     if path is not None and not path.exists():

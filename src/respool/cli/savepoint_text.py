@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from respool.checkpoint.sources import text_of
-from respool.cli.checkpoint_text import line, reading_lines, remarks, sink_line, time_text
+from respool.cli.checkpoint_text import kind_text, line, reading_lines, remarks, sink_line, time_text
 from respool.cli.render import size
 from respool.savepoint.manifest import SinkPosition
 from respool.savepoint.plan import BringPlan
@@ -34,6 +34,7 @@ def savepoint_json(savepoint: Savepoint) -> dict[str, Any]:
         "pipeline": asdict(manifest.run) if manifest.run else None,
         "spark": manifest.spark,
         "respool": manifest.respool,
+        "not_included": [asdict(one) for one in manifest.not_included],
     }
 
 
@@ -73,6 +74,17 @@ def savepoint_lines(savepoint: Savepoint) -> Iterator[str]:
     operators = f"{manifest.operators} stateful operator{'s' * (manifest.operators > 1)}"
     yield line("State", operators if manifest.operators else "none")
     yield line("Output", position_text(manifest.sink))
+    if manifest.not_included:
+        yield line("Left out", left_out_text(savepoint))
+
+
+def left_out_text(savepoint: Savepoint) -> str:
+    """Return what was in the checkpoint, is not Spark's, and is not in the savepoint."""
+    parts = (
+        f"{one.path} ({one.files:,} file{'s' * (one.files != 1)}, {size(one.size)})"
+        for one in savepoint.manifest.not_included
+    )
+    return ", ".join(parts)
 
 
 def position_text(position: SinkPosition) -> str:
@@ -91,7 +103,7 @@ def plan_lines(plan: BringPlan) -> Iterator[str]:
     yield line("Next batch", f"{plan.batch:,}" + (f", in place of {plan.newest + 1:,}" if plan.newest >= 0 else ""))
     for reading in plan.readings:
         if reading.start == reading.end:
-            yield line(f"Source {reading.source}", f"{reading.kind}, from {reading.start}")
+            yield line(f"Source {reading.source}", f"{kind_text(reading)}, from {reading.start}")
         else:
             yield from reading_lines(reading)
     yield line("Watermark", time_text(plan.watermark_ms) or "none yet")

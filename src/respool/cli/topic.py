@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from respool.cli.options import BootstrapServers, Home, Json, connect, load
-from respool.cli.render import out_json, say, table
+from respool.cli.render import json_text, out_json, say, table
+from respool.printable import printable
 
 if TYPE_CHECKING:
     from respool.topics import Message, Record
@@ -107,7 +108,7 @@ def read(
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
 ) -> None:
-    """Print the newest records, one a line.
+    """Print the newest records, one a line; control characters are escaped.
 
     With --from-beginning: all that are there now. With --follow: the new ones, as they arrive.
     """
@@ -159,19 +160,17 @@ def _messages(lines: Iterable[bytes], separator: str | None) -> Iterator["Messag
 def _as_line(record: "Record", *, keys: bool, headers: bool) -> str:
     parts = []
     if headers:
-        parts.append(",".join(f"{name}:{_text(value)}" for name, value in record.headers))
+        parts.append(",".join(f"{printable(name, keep='')}:{_text(value)}" for name, value in record.headers))
     if keys:
         parts.append(_text(record.key))
     return "\t".join([*parts, _text(record.value)])
 
 
 def _text(data: bytes | None) -> str:
-    return "null" if data is None else data.decode("utf-8", "backslashreplace")
+    return "null" if data is None else printable(data.decode("utf-8", "backslashreplace"), keep="\t")
 
 
 def _as_json(record: "Record") -> str:
-    from json import dumps
-
     fields = {
         "topic": record.topic,
         "partition": record.partition,
@@ -181,7 +180,7 @@ def _as_json(record: "Record") -> str:
         "value": _json_value(record.value),
         "headers": [{"name": name, "value": _json_value(value)} for name, value in record.headers],
     }
-    return dumps(fields, ensure_ascii=False)
+    return json_text(fields)
 
 
 def _json_value(data: bytes | None) -> str | dict[str, str] | None:

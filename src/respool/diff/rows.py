@@ -11,6 +11,7 @@ from respool import records, topics
 from respool.diff.model import Request, Side
 from respool.diff.versions import then_version
 from respool.kafka import Kafka
+from respool.rendering import json_of
 from respool.sinks import batch_header, newest_records
 from respool.sql import quoted
 
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 _SCALAR, _TEXT, _BYTES = "value", "text", "bytes"
 # Numbers that Spark's JSON would round: it keeps 38 digits, and 17 of those written with an exponent.
 _ROUNDED = r"[:\[,\s-]\d(?:[\d.]{38,}|[\d.]{16,}[eE])"
+# How two tables show their times: all digits, in one zone.
 _EXACT = {
+    "timeZone": "UTC",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
@@ -106,12 +109,13 @@ def _version_rows(spark: "SparkSession", request: Request, side: Side, version: 
 
     reader = spark.read.format("delta")
     table = (reader if version is None else reader.option("versionAsOf", version)).load(side.place)
-    # Beside a topic, times are rendered as its pipeline renders them; else in full.
     zones = (one.timezone for one in sorted((request.a, request.b), key=lambda one: one.kind == "delta"))
-    options = {"timeZone": next(filter(None, zones), "UTC")} if request.mixed else {"timeZone": "UTC", **_EXACT}
+    zone = next(filter(None, zones), "UTC")
 
     def json(names: Iterable[str]) -> "Column":
-        return F.to_json(F.struct(*[F.col(quoted(name)) for name in names]), options).cast("binary")
+        if request.mixed:  # as the topic's pipeline renders them
+            return F.expr(json_of(table.schema, names, zone)).cast("binary")
+        return F.to_json(F.struct(*[F.col(quoted(name)) for name in names]), _EXACT).cast("binary")
 
     columns = request.key_columns()
     by_columns = request.mixed or not columns

@@ -24,9 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from respool import process
 from respool.errors import BrokerError, MachineError
 from respool.local import broker_files as files
-from respool.local import jars, process
+from respool.local import jars
 from respool.local.java import find_java
 from respool.settings import Settings
 

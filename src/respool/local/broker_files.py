@@ -15,6 +15,7 @@ from pathlib import Path
 
 from respool.errors import BrokerError
 from respool.local.java import Java
+from respool.untrusted import Fields, Malformed, parse_json
 
 REMEMBERED = "broker.json"
 LOG = Path("logs") / "broker.log"
@@ -108,9 +109,9 @@ def output_file(home: Path) -> Path:
 def remembered(home: Path) -> Remembered | None:
     """Return what is remembered of the last start; None when there was none, or its file cannot be read."""
     try:
-        found = json.loads((folder(home) / REMEMBERED).read_text(encoding="ascii"))
-        return Remembered(int(found["port"]), int(found["wanted"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        facts = Fields(parse_json((folder(home) / REMEMBERED).read_bytes()))
+        return Remembered(facts.whole("port", most=65_535), facts.whole("wanted", most=65_535))
+    except (OSError, Malformed):
         return None
 
 

@@ -2,18 +2,17 @@
 
 import os
 import re
-import subprocess
+import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-from respool.errors import MachineError
-from respool.local import class_archive, jars, own_classes
-from respool.local.java import find_java
+from respool.checkpoint import lease
+from respool.errors import SettingsError
+from respool.local import class_archive, gateway, jars, own_classes
 from respool.settings import Settings
 
 if TYPE_CHECKING:
@@ -48,9 +47,13 @@ _ALWAYS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.ui.showConsoleProgress": "false",
+    "spark.hadoop.fs.permissions.umask-mode": "077",  # Hadoop sets modes itself, whatever the process's umask is
     # Every column of a plan would be told to the JVM with its line of Python, by several calls: a tenth of a second and
     # more for each batch. What fails in a transform has Python's own stack trace.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # For a Python process and the JVM to authenticate; the default, 15 seconds, is too short on a busy machine. That a
+    # worker must connect within 10 seconds is fixed in Spark's code: there the query is restarted.
+    "spark.python.authenticate.socketTimeout": "1m",
 }
 # Warnings that a user can act on: a batch falls behind its trigger, Kafka is out of reach, records are lost.
 _TOLD = (
@@ -64,14 +67,6 @@ _TALKATIVE = (
     "org.apache.kafka.clients.consumer.internals.SubscriptionState",
 )
 _PATIENCE = 20.0  # seconds
-# What the JVM and pyspark say by themselves at their start, of no use to anybody.
-_NOISE = (
-    b"WARNING: Using incubator modules",
-    b"Picked up JAVA_TOOL_OPTIONS",
-    b"NOTE: Picked up JDK_JAVA_OPTIONS",
-    b"Starting Streaming TransformWithState",
-    b"Streaming TransformWithState",
-)
 
 
 @contextmanager
@@ -79,29 +74,78 @@ def spark_session(settings: Settings, patience: float = _PATIENCE) -> "Iterator[
     """Start Spark for the length of a `with` block; no process is left behind, but for one, once: see class_archive.
 
     Under spark-submit the JVM runs already: it keeps its own jars and logging, and only the settings that a session can
-    still take are set.
+    still take are set. The JVM holds every checkpoint that this process holds, so that none is free before it ends.
 
     Args:
         settings: Spark's master and its settings, and the home.
-        patience: How many seconds the JVM has to end by itself.
-    """
-    from pyspark.sql import SparkSession
+        patience: How many seconds the JVM has to end on its own.
 
+    Raises:
+        MachineError: The JVM did not start, or was killed meanwhile.
+    """
+    refuse_connect(settings.spark)
     # Stateful workers take the first python3 of the PATH otherwise.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     conf = _conf(settings, submitted)
-    jvm = None if submitted else _start_jvm(conf, settings)
+    if submitted:
+        session = _session(conf)
+        try:
+            yield session
+        finally:
+            session.stop()
+        return
+    with gateway.running_jvm(conf, settings, patience) as jvm:
+        session = _session(conf)
+        jvm.serve(session)
+        yield session
+    if _archives_classes(conf):
+        class_archive.make_later()
+
+
+def _session(conf: Mapping[str, str]) -> "SparkSession":
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
     builder = SparkSession.builder
     for name, value in conf.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    try:
-        yield session
-    finally:
-        _stop(session, jvm, patience)
-        if jvm is not None and _archives_classes(conf):
-            class_archive.make_later()
+    with _kept_interrupt_handler():
+        session = builder.getOrCreate()
+    jvm: Any = SparkContext._jvm
+    if jvm is not None:  # as with Spark Connect
+        lease.extend_all(jvm)
+    return session
+
+
+@contextmanager
+def _kept_interrupt_handler() -> Iterator[None]:
+    """Keep the handler of SIGINT: pyspark's own asks the JVM in the middle of another question to it."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    if before is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, before)
+
+
+def refuse_connect(spark: Mapping[str, str]) -> None:
+    """Raise SettingsError when pyspark would start a client of Spark Connect in place of a JVM.
+
+    Args:
+        spark: Spark's settings.
+    """
+    variables = {name: os.environ.get(name, "") for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")}
+    variables["SPARK_API_MODE"] = os.environ.get("SPARK_API_MODE", "").lower().replace("classic", "")
+    variables["SPARK_CONNECT_MODE"] = os.environ.get("SPARK_CONNECT_MODE", "").replace("0", "")
+    if name := next((name for name, value in variables.items() if value), None):
+        raise SettingsError(
+            f"The variable {name} is set, for Spark Connect; respool starts a Spark of its own and needs its JVM. "
+            f"Run this again without it: env -u {name} respool …"
+        )
+    if "spark.remote" in spark or spark.get("spark.api.mode", "classic") != "classic":
+        raise SettingsError(
+            "The [spark] table asks for Spark Connect (spark.remote or spark.api.mode); respool starts a Spark of its "
+            "own and needs its JVM. Remove it; name a cluster with --master."
+        )
 
 
 def session_of(spark: "SparkSession", pipeline: "Pipeline") -> "SparkSession":
@@ -204,65 +248,3 @@ def _logging(settings: Settings) -> Path:
         new.write_text(text, encoding="utf-8")
         new.replace(file)
     return file
-
-
-def _start_jvm(conf: Mapping[str, str], settings: Settings) -> "subprocess.Popen[bytes]":
-    """Start the JVM that pyspark will use; its settings travel in a private file, as command lines are public."""
-    from pyspark import SparkContext
-    from pyspark.errors import PySparkRuntimeError
-    from pyspark.java_gateway import launch_gateway
-
-    os.environ.setdefault("JAVA_HOME", str(find_java().home))
-    with tempfile.NamedTemporaryFile("w", suffix=".conf", encoding="utf-8") as file:
-        for name, value in conf.items():
-            escaped = value.replace("\\", "\\\\").replace("\n", "\\n")
-            file.write(f"{name}={escaped}\n")
-        file.flush()
-        before = os.environ.get("PYSPARK_SUBMIT_ARGS")
-        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {file.name} pyspark-shell"
-        try:
-            gateway = launch_gateway(popen_kwargs={"stderr": subprocess.PIPE})  # type: ignore[no-untyped-call]
-        except PySparkRuntimeError as error:
-            raise MachineError(
-                f"Spark's JVM did not start. See what it said above, and {settings.logs / 'spark.log'}. "
-                "Check Java and the [spark] table of respool.toml with: respool doctor."
-            ) from error
-        finally:
-            if before is None:
-                del os.environ["PYSPARK_SUBMIT_ARGS"]
-            else:
-                os.environ["PYSPARK_SUBMIT_ARGS"] = before
-    jvm: subprocess.Popen[bytes] = gateway.proc
-    threading.Thread(target=_pass_on, args=(jvm.stderr,), name="jvm-stderr", daemon=True).start()
-    SparkContext._ensure_initialized(gateway=gateway)
-    return jvm
-
-
-def _pass_on(lines: IO[bytes]) -> None:
-    """Copy what the JVM and the tasks print to our standard error, but for the noise."""
-    with lines:
-        noise = False
-        for line in lines:
-            noise = line.startswith(_NOISE) or (noise and line == b"\n")  # pyspark's have an empty line behind them
-            if not noise:
-                sys.stderr.buffer.write(line)
-                sys.stderr.buffer.flush()
-
-
-def _stop(session: "SparkSession", jvm: "subprocess.Popen[bytes] | None", patience: float) -> None:
-    session.stop()
-    if jvm is None:
-        return
-    from pyspark import SparkContext
-
-    gateway: Any = SparkContext._gateway
-    gateway.shutdown()
-    SparkContext._gateway = None
-    SparkContext._jvm = None
-    assert jvm.stdin is not None
-    jvm.stdin.close()
-    try:
-        jvm.wait(timeout=patience)
-    except subprocess.TimeoutExpired:
-        jvm.kill()
-        jvm.wait()

@@ -6,6 +6,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
 from respool.errors import ReprocessError
+from respool.rendering import json_of
 from respool.reprocess.compute import Computation, is_open, times, timestamp
 from respool.reprocess.plan import Plan, results_of
 from respool.results import Sessions, Windows
@@ -118,7 +119,7 @@ class Comparison:
         names = [f"_key{at}" for at in range(len(sessions.key))]
         around = seen.select(
             *[F.col(f"`{name}`").alias(alias) for name, alias in zip(sessions.key, names, strict=True)],
-            F.date_trunc("millisecond", "_start").alias("_from"),  # as it is published
+            F.date_trunc("millisecond", "_start").alias("_from"),  # published without microseconds by older versions
             F.col("_end").alias("_to"),
             F.col("_mine").alias("_around_mine"),
             F.col("_open").alias("_around_open"),
@@ -179,7 +180,7 @@ def uncompared(sink: Sink, rows: "DataFrame") -> "DataFrame":
         found = sink.render(rows)
     else:
         row = F.struct(*[F.col(f"`{name}`") for name in rows.columns])
-        value = F.to_json(row).cast("binary")
+        value = F.expr(json_of(rows.schema, rows.columns)).cast("binary")
         found = rows.select(F.lit(None).cast("binary").alias("key"), value.alias("value"), row.alias("row"))
     return found.withColumn("verdict", F.lit("missing"))
 

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import timezone
 from pathlib import Path
-from typing import Any
 
 from respool.checkpoint import lease
 from respool.errors import ReprocessError
 from respool.reprocess.plan import Plan
+from respool.untrusted import Fields, Malformed, parse_json
 
 _FILE = "run.json"
 
@@ -134,7 +134,7 @@ class Runs:
     @contextmanager
     def held(self, run: str) -> Iterator[None]:
         """Keep other processes from the same run for the length of a `with` block."""
-        held = lease.hold(str(self._folder / run))
+        held = lease.hold(str(self._folder / run), lease.JVM_PATIENCE)
         if held is None:
             raise ReprocessError(f"The run {run} goes on in {lease.holder(str(self._folder / run))}. Wait for it.")
         with held:
@@ -142,15 +142,18 @@ class Runs:
 
     def read(self, run: str) -> Manifest | None:
         """Return a run; None when there is none of that id."""
+        file = self._folder / run / _FILE
         try:
-            found: dict[str, Any] = json.loads((self._folder / run / _FILE).read_text(encoding="utf-8"))
-            return Manifest(**{**found, "task": Task(**found["task"])})
+            found = _manifest(Fields(parse_json(file.read_bytes())))
+            if found.run != run:
+                raise Malformed(f"it is of the run {found.run!a:.80}")
         except FileNotFoundError:
             return None
-        except (ValueError, TypeError, KeyError) as error:
+        except (Malformed, OSError) as error:
             raise ReprocessError(
-                f"{self._folder / run / _FILE} is damaged. Move the folder away; the run then starts anew."
+                f"{file} is damaged. Move the folder away; the run then starts anew. What is wrong: {error}."
             ) from error
+        return found
 
     def write(self, manifest: Manifest) -> None:
         """Keep how far a run is."""
@@ -162,6 +165,18 @@ class Runs:
             file.flush()
             os.fsync(file.fileno())
         new.replace(folder / _FILE)
+
+
+def _manifest(facts: Fields) -> Manifest:
+    task = facts.nested("task")
+    texts = ("pipeline", "start", "end", "table", "to", "results", "timezone")
+    numbers = ("version", "slices", "done", "results", "withdrawn")
+    return Manifest(
+        run=facts.file_name("run"),
+        task=Task(slice=task.number("slice"), **{name: task.text(name) for name in texts}),
+        complete=facts.flag("complete"),
+        **{name: facts.whole(name) for name in numbers},
+    )
 
 
 def check_run_id(run: str) -> None:

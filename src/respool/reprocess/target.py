@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from respool.delta_sink import DeltaSink
 from respool.errors import ReprocessError
+from respool.locations import scheme_of
 from respool.reprocess.plan import Plan
 from respool.sinks import FunctionSink, KeyedSink, Write
 
@@ -108,7 +109,7 @@ def folder_target(spark: "SparkSession", output: str, run: str) -> Target:
 
 def locate_output(output: str) -> str:
     """Return where a folder for results is to be: an absolute path, or a URL."""
-    return output if "://" in output else str(Path(output).expanduser().absolute())
+    return output if scheme_of(output) is not None else str(Path(output).expanduser().absolute())
 
 
 def check_output(output: str) -> None:
@@ -126,7 +127,7 @@ def require_free(spark: "SparkSession", output: str) -> None:
 def is_occupied(output: str) -> bool:
     """Return whether something is at a path of this machine already; for a URL, False."""
     path = Path(output)
-    return "://" not in output and (path.is_file() or (path.is_dir() and any(path.iterdir())))
+    return scheme_of(output) is None and (path.is_file() or (path.is_dir() and any(path.iterdir())))
 
 
 def is_occupied_for(spark: "SparkSession", output: str) -> bool:

@@ -4,19 +4,23 @@ They are copied into the folder first, out of Spark's sight, and checked. Then a
 them in. So a full disk or a damaged file is found before anything changes.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from respool.checkpoint import apply, history, logs
+from respool.checkpoint import apply, history, layout, logs
 from respool.checkpoint.files import Reader, Writer, local_path
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.steps import Journal, Move, Prune, Step
+from respool.errors import CheckpointError
 from respool.savepoint.copying import Tell, copy, copy_known
+from respool.savepoint.extras import is_schema_log_entry, moved_schema_log, staying
 from respool.savepoint.manifest import SavedFile
 
-_RUN = re.compile(r"state/\d+/_metadata/v2/\d+")
-_SCHEMA = re.compile(r'"[^"]*/(state/\d+/_stateSchema/[^"]+)"')
+_RUN = re.compile(r"state/[0-9]+/_metadata/v2/[0-9]+")
+_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')  # of JSON
+_SCHEMA = re.compile(r"(.*)/(state/[0-9]+/_stateSchema/.+)")
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,12 @@ def cargo(
     written: dict[str, bytes] = {}
     for path in paths:
         if _RUN.fullmatch(path):
-            written[path] = moved_to(target, source.read(path).decode()).encode()
+            written[path] = moved_to(target, _text(source, path)).encode()
+        elif is_schema_log_entry(path):
+            text = source.read(path).decode(errors="surrogateescape")
+            moved = moved_schema_log(lambda before: _address(target, before), text)
+            if moved != text:
+                written[path] = moved.encode(errors="surrogateescape")
     if query_id is not None:
         written["metadata"] = logs.metadata(query_id).encode()
     stale = {f"{folder}{slash}.{name}.crc" for folder, slash, name in (path.rpartition("/") for path in written)}
@@ -72,13 +81,26 @@ def cargo(
     return Cargo(source, brought, sizes, known, written)
 
 
+def _text(source: Reader, path: str) -> str:
+    try:
+        return logs.decode(path, source.read(path))
+    except FileNotFoundError:
+        raise CheckpointError(f"{source.root}/{path} is missing. Use another savepoint. Nothing was changed.") from None
+
+
 def moved_to(target: str, text: str) -> str:
     """Return an operator's metadata of version 2 with its schemas' addresses in another checkpoint's folder."""
 
     def adapted(found: re.Match[str]) -> str:
-        return f'"{_address(target, found[0][1:])}/{found[1]}"'
+        try:
+            schema = _SCHEMA.fullmatch(str(json.loads(found[0])))
+        except ValueError:
+            return found[0]
+        if schema is None:
+            return found[0]
+        return json.dumps(f"{_address(target, schema[1])}/{schema[2]}", ensure_ascii=False)
 
-    return _SCHEMA.sub(adapted, text)
+    return _TEXT.sub(adapted, text)
 
 
 def _address(target: str, before: str) -> str:
@@ -110,10 +132,14 @@ def stage(brought: Cargo, name: str, files: Writer, on_file: Tell = lambda done,
 
 
 def steps(checkpoint: Checkpoint | None, brought: Cargo, name: str, at_sink: Sequence[Step] = ()) -> list[Step]:
-    """Return the steps that move all files of a checkpoint aside, and what is staged in."""
+    """Return the steps that move the files of a checkpoint aside, and what is staged in.
+
+    What Spark does not define stays, unless something is brought in its place.
+    """
     aside: list[Step] = []
     if checkpoint is not None:
-        paths = in_order(checkpoint)
+        stay = set(staying(in_order(checkpoint), brought.paths))
+        paths = [path for path in in_order(checkpoint) if path not in stay]
         facts = checkpoint.files.facts(paths)
         aside = [Move(path, f"{history.ASIDE}/{name}/{path}", facts[path].size) for path in paths if path in facts]
     staged = f"{history.STAGED}/{name}/"
@@ -127,7 +153,7 @@ def in_order(checkpoint: Checkpoint) -> list[str]:
 
     def rank(path: str) -> tuple[int, int, str]:
         name = path.rpartition("/")[2]
-        return (order.get(path.split("/")[0], 3), -int(name) if name.isdecimal() else 0, path)
+        return (order.get(path.split("/")[0], 3), -(layout.batch(name) or 0), path)
 
     inside = (f"{folder}/{name}" if folder else name for folder, names in checkpoint.folders.items() for name in names)
     return sorted(inside, key=rank)
@@ -135,6 +161,8 @@ def in_order(checkpoint: Checkpoint) -> list[str]:
 
 def carry_out(journal: Journal, brought: Cargo, files: Writer, on_file: Tell = lambda done, total: None) -> None:
     """Stage what is brought in, then carry the journal out; on an error before its first step nothing is changed."""
+    if history.pending(files) is None:
+        apply.clear_leftovers(files)  # copies of an interrupted restore may take the room that this needs
     stage(brought, journal.id, files, on_file)
     apply.apply(journal, files)
 
@@ -146,12 +174,16 @@ def carry_out_fork(journal: Journal, brought: Cargo, files: Writer, on_file: Tel
     nothing. Cut off before, it is finished.
     """
     if history.pending(files) is None:
-        apply.begin(journal, files)
+        journal = apply.begin(journal, files)
+    else:
+        files.sync(everything=True)  # the process that began it may have been killed before it did
     if not files.facts(brought.paths):  # else all is staged, and some is moved in
         try:
             stage(brought, journal.id, files, on_file)
         except BaseException:
             files.delete(journal.fence)
+            files.sync()
             files.delete(history.PENDING)
+            files.sync()
             raise
     apply.finish(journal, files)

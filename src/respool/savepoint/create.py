@@ -8,13 +8,16 @@ from respool import __version__
 from respool.checkpoint import history, layout, target
 from respool.checkpoint.claim import last_run
 from respool.checkpoint.files import Reader, absolute, open_reader
+from respool.checkpoint.plan import require_listed
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.verifying.verify import verify
 from respool.errors import CheckpointError
 from respool.savepoint.copying import Tell, copy
+from respool.savepoint.extras import not_included
 from respool.savepoint.manifest import Manifest, SavedFile, SinkPosition
 from respool.savepoint.needs import needed
-from respool.savepoint.store import Savepoint, Store, check_name, new_folder, taken
+from respool.savepoint.placement import require_store_place
+from respool.savepoint.store import Savepoint, Store, new_folder
 
 _ATTEMPTS = 5  # at a query that deletes files while they are copied
 
@@ -49,9 +52,8 @@ def create(wanted: Wanted, store: Store, position: Position, on_file: Tell = lam
         CheckpointError: The name is taken or none, the batch is not committed or no longer kept, or the files cannot be
             read or written. Nothing is left then.
     """
-    check_name(wanted.name)
-    if store.has(wanted.name):
-        raise taken(wanted.name)
+    require_store_place(store.location)
+    store.require_free(wanted.name)
     why: Exception | None = None
     for _ in range(_ATTEMPTS):
         try:
@@ -73,6 +75,7 @@ def _try(wanted: Wanted, store: Store, position: Position, on_file: Tell) -> Sav
     # The newest batch is looked up before the listing: all that it left is there by then.
     newest = max(layout.batches(files.names("commits")), default=None)
     checkpoint = Checkpoint(files)
+    require_listed(checkpoint)
     batch = _batch(checkpoint, newest, wanted.batch)
     data = new_folder()
     try:
@@ -115,8 +118,8 @@ def _needed(checkpoint: Checkpoint, batch: int, chosen: bool) -> list[str]:
     except CheckpointError as error:
         if not chosen:  # it was whole a moment ago, unless it is damaged
             raise _Moved from error
-        spans = [f"{s.first - 1} to {s.last - 1}" for s in target.reachable(checkpoint) if s.last > 0]
-        can = f"Batches that can: {', '.join(spans)}, and the newest." if spans else "Only the newest can."
+        batches = target.reachable_text(checkpoint, shift=-1)
+        can = f"Batches that can: {batches}, and the newest." if batches else "Only the newest can."
         raise CheckpointError(
             f"Batch {batch} cannot be kept: {str(error).rstrip('.')}. {can} Nothing was changed."
         ) from error
@@ -160,4 +163,5 @@ def _manifest(
         run=run,
         spark=run.spark or None if run else None,
         respool=__version__,
+        not_included=not_included(checkpoint, {file.path for file in saved}),
     )

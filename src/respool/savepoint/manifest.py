@@ -1,14 +1,17 @@
 """What a savepoint says of itself, as `manifest.json` in its folder."""
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
 from respool.checkpoint.claim import Run
 from respool.checkpoint.model import SourceOffsets
 from respool.errors import CheckpointError
+from respool.savepoint.extras import NotIncluded
+from respool.untrusted import LONG, Fields, Malformed, decimal, parse_json
 
 _VERSION = 1
 
@@ -64,6 +67,8 @@ class Manifest:
         run: The pipeline; None for a query that respool did not start.
         spark: The version of Spark that ran the pipeline; None when it is not known.
         respool: The version of respool that made the savepoint.
+        not_included: What else was in the checkpoint, and is not in the savepoint; unknown, and empty, in savepoints
+            that were made before this was noted.
     """
 
     name: str
@@ -83,6 +88,7 @@ class Manifest:
     run: Run | None
     spark: str | None
     respool: str
+    not_included: tuple[NotIncluded, ...] = ()
 
     @property
     def size(self) -> int:
@@ -106,22 +112,69 @@ def text_of(manifest: Manifest) -> bytes:
 
 
 def parse(where: str, data: bytes) -> Manifest:
-    """Return a manifest from the bytes of its file; `where` is for messages."""
+    """Return a manifest from the bytes of its file; `where` is for messages.
+
+    Every path in it is relative and cannot lead out of the savepoint's folder.
+    """
     try:
-        facts = json.loads(data)
-        version = facts.get("version")
+        facts = Fields(parse_json(data))
+        version = facts.whole("version")
         if version != _VERSION:
             raise CheckpointError(
                 f"{where} is of version {version}; this respool knows {_VERSION}. Use a newer one. Nothing was changed."
             )
-        found = {one.name: facts[one.name] for one in fields(Manifest)}
-        found["created"] = datetime.fromisoformat(found["created"])
-        found["sources"] = tuple(SourceOffsets(**one) for one in found["sources"])
-        found["files"] = tuple(SavedFile(**one) for one in found["files"])
-        found["sink"] = SinkPosition(**found["sink"])
-        found["run"] = None if found["run"] is None else Run.from_json(found["run"])
-        return Manifest(**found)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return _manifest(facts)
+    except Malformed as error:
         raise CheckpointError(
-            f"{where} is damaged: {type(error).__name__}: {error}. The savepoint cannot be used; make another."
+            f"{where} is damaged: {error}. The savepoint cannot be used; make another. Nothing was changed."
         ) from error
+
+
+def _manifest(facts: Fields) -> Manifest:
+    files = facts.objects("files", _file)
+    if len({file.path for file in files}) < len(files):
+        raise Malformed("it has two files with one path")
+    return Manifest(
+        name=facts.file_name("name"),
+        created=facts.time("created"),
+        reason=facts.optional_text("reason"),
+        data=facts.file_name("data"),
+        checkpoint=facts.line("checkpoint"),
+        query_id=facts.line("query_id"),
+        batch=facts.whole("batch", most=LONG - 1),
+        planned_ms=facts.whole("planned_ms"),
+        watermark_ms=facts.whole("watermark_ms"),
+        sources=facts.objects("sources", lambda source: SourceOffsets(source.line("source"), source.any("end"))),
+        conf=facts.text_by_name("conf"),
+        operators=facts.whole("operators"),
+        files=files,
+        sink=_sink(facts.nested("sink")),
+        run=Run.from_json(facts.nested("run")) if "run" in facts else None,
+        spark=facts.optional_line("spark"),
+        respool=facts.line("respool"),
+        not_included=facts.objects("not_included", _not_included) if "not_included" in facts else (),
+    )
+
+
+def _not_included(facts: Fields) -> NotIncluded:
+    return NotIncluded(facts.line("path"), facts.whole("files"), facts.whole("size"))
+
+
+def _file(facts: Fields) -> SavedFile:
+    sha256 = facts.text("sha256")
+    if not re.fullmatch("[0-9a-f]{64}", sha256):
+        raise Malformed(f"{sha256!r:.80} is not a SHA-256")
+    return SavedFile(facts.path("path"), facts.whole("size"), sha256)
+
+
+def _sink(facts: Fields) -> SinkPosition:
+    offsets = facts.whole_by_name("offsets") if "offsets" in facts else None
+    for partition in offsets or ():
+        decimal(partition, "a partition of the output topic")
+    return SinkPosition(
+        output=facts.text("output"),
+        offsets=offsets,
+        version=facts.optional_whole("version"),
+        transactions=facts.whole_by_name("transactions") if "transactions" in facts else None,
+        unknown=facts.optional_text("unknown"),
+    )

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from respool.savepoint.copying import Tell, copy_known
-from respool.savepoint.store import Savepoint, Store, check_name, new_folder, taken
+from respool.savepoint.placement import require_store_place
+from respool.savepoint.store import Savepoint, Store, new_folder
 
 
 def copy_to(
@@ -15,9 +16,8 @@ def copy_to(
         CheckpointError: The name is taken, or a file is damaged. Nothing is left then.
     """
     manifest = replace(savepoint.manifest, name=name or savepoint.manifest.name, data=new_folder())
-    check_name(manifest.name)
-    if store.has(manifest.name):
-        raise taken(manifest.name)
+    require_store_place(store.location)
+    store.require_free(manifest.name)
     try:
         copy_known(manifest.files, savepoint.files(), store.writer(), f"{manifest.name}/{manifest.data}/", on_file)
         return store.add(manifest)

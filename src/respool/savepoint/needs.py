@@ -4,6 +4,7 @@ from respool.checkpoint import file_log, layout, loading, sources, target
 from respool.checkpoint.moves import with_companions
 from respool.checkpoint.read import Checkpoint
 from respool.errors import CheckpointError
+from respool.savepoint.extras import schema_logs
 
 _STATE = "state/"
 
@@ -22,8 +23,8 @@ def needed(checkpoint: Checkpoint, batch: int) -> list[str]:
     if why is not None:
         raise CheckpointError(f"{why}.")
     offsets = [f"offsets/{one}" for one in (batch - 1, batch) if one >= 0]
-    paths = ["metadata", *_sources(checkpoint, batch), *_state(checkpoint, batch), *offsets, f"commits/{batch}"]
-    return with_companions(checkpoint, paths)
+    paths = ["metadata", *schema_logs(checkpoint), *_sources(checkpoint, batch), *_state(checkpoint, batch), *offsets]
+    return with_companions(checkpoint, [*paths, f"commits/{batch}"])
 
 
 def _sources(checkpoint: Checkpoint, batch: int) -> list[str]:

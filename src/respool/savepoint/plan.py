@@ -1,18 +1,21 @@
 """Plan a restore, a fork, a promotion. Planning reads, and changes nothing."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
-from respool.checkpoint import claim, history, refusals, sources
+from respool.checkpoint import claim, history, logs, refusals, sources, target
+from respool.checkpoint.availability import Availability, Refusal, availability
 from respool.checkpoint.claim import Fork, Run
+from respool.checkpoint.file_log import Inputs
+from respool.checkpoint.files import open_reader
 from respool.checkpoint.model import SourceOffsets
-from respool.checkpoint.plan import journal_id, query_ids, require_listed, sink_steps
+from respool.checkpoint.plan import journal_id, query_ids, read_again, require_listed, sink_steps
+from respool.checkpoint.processes import Process
 from respool.checkpoint.read import Checkpoint
-from respool.checkpoint.refusals import Refusal
 from respool.checkpoint.request import Kept, Request, World
 from respool.checkpoint.sink import Replay
 from respool.checkpoint.sources import Reading
@@ -21,10 +24,16 @@ from respool.errors import CheckpointError
 from respool.fingerprint import in_short
 from respool.savepoint import bring
 from respool.savepoint.bring import Cargo
+from respool.savepoint.extras import staying
 from respool.savepoint.manifest import Manifest
+from respool.savepoint.placement import require_place
 from respool.savepoint.store import Savepoint
 
 _NOTHING = Left(-1, -1)
+_AHEAD = (
+    "The savepoint is ahead of the checkpoint: what lies between them is skipped, not read. The state in the savepoint "
+    "includes it."
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +43,7 @@ class BringPlan:
     Attributes:
         batch: The batch that will run next.
         newest: The newest batch that was there; -1 for none.
-        readings: What is read from there to where the query was, by source.
+        readings: What is read, or skipped, between there and where the query was, by source.
         watermark_ms: The watermark at which it starts.
         cargo: What is brought in.
         aside: How many files move aside.
@@ -76,18 +85,22 @@ def plan_restore(
         world: What is known beside.
         other_query: Whether the checkpoint may be that of another query.
     """
+    require_place(where)
     manifest = savepoint.manifest
     brought = cargo_of(savepoint, where, None)
     name = journal_id(world.now, manifest.next_batch)
-    readings = _readings(manifest.sources, checkpoint, world.kept)
+    again = _read_since(manifest.sources, checkpoint) if checkpoint is not None else _read_by_origin(manifest)
+    coming = _coming(manifest.sources, savepoint.checkpoint(), again, world.kept, to_end=checkpoint is None)
     steps = bring.steps(checkpoint, brought, name, sink_steps(request, world, name))
     if checkpoint is None or claim.last_run(checkpoint.files) is None:
         steps += _run_step(checkpoint, manifest.run)
-    found = _refused(checkpoint, request, world, readings, steps)
+    found = _refused(checkpoint, request, world, coming, steps)
     if checkpoint is not None and checkpoint.offsets and not other_query:
         found += _of_another(checkpoint, manifest)
+    notes = [_AHEAD] if checkpoint is not None and any(one.skipped for one in coming.readings) else []
+    notes += [*_left_in_place(checkpoint, brought), *refusals.open_files(request, world)]
     journal = _journal("restore", name, request, world.now, checkpoint, manifest.query_id, Left(*[manifest.batch] * 2))
-    return _plan(manifest.watermark_ms, brought, world, readings, found, [], replace(journal, steps=tuple(steps)))
+    return _plan(manifest.watermark_ms, brought, world, coming, found, notes, replace(journal, steps=tuple(steps)))
 
 
 def plan_fork(savepoint: Savepoint, where: str, request: Request, world: World) -> BringPlan:
@@ -108,14 +121,22 @@ def plan_fork(savepoint: Savepoint, where: str, request: Request, world: World) 
         created=manifest.created.isoformat(),
     )
     steps.append(Replace(claim.FORK, None, _json(asdict(mark))))
-    readings = _readings(manifest.sources, None, world.kept)
+    again = _read_by_origin(manifest)
+    coming = _coming(manifest.sources, savepoint.checkpoint(), again, world.kept, to_end=True)
     journal = _journal("fork", name, request, world.now, None, query_id, Left(*[manifest.batch] * 2))
-    found = refusals.losses(request, world, readings)
-    return _plan(manifest.watermark_ms, brought, world, readings, found, [], replace(journal, steps=tuple(steps)))
+    found = refusals.losses(request, coming.available)
+    notes = _left_out(manifest)
+    return _plan(manifest.watermark_ms, brought, world, coming, found, notes, replace(journal, steps=tuple(steps)))
 
 
 def plan_promote(
-    fork: Checkpoint, checkpoint: Checkpoint | None, where: str, request: Request, world: World, fork_runs: str | None
+    fork: Checkpoint,
+    checkpoint: Checkpoint | None,
+    where: str,
+    request: Request,
+    world: World,
+    fork_runs: str | None,
+    fork_processes: Sequence[Process] = (),
 ) -> BringPlan:
     """Plan to make a fork the checkpoint of the pipeline that it was forked from.
 
@@ -126,7 +147,9 @@ def plan_promote(
         request: What the user wants.
         world: What is known beside.
         fork_runs: Who runs on the fork now, for people; None when nobody is known to.
+        fork_processes: Other processes of this machine that have files of the fork open.
     """
+    require_place(where)
     require_listed(fork)
     mark = claim.fork_of(fork.files)
     if not fork.commits:
@@ -136,10 +159,12 @@ def plan_promote(
     name = journal_id(world.now, fork.next_batch)
     steps = bring.steps(checkpoint, brought, name, sink_steps(request, world, name))
     steps += _run_step(checkpoint, _promoted_run(fork, checkpoint))
-    ends = fork.newest_planned().sources
-    readings = _readings(ends, None, world.kept)
-    found = _refused(checkpoint, request, world, readings, steps)
-    its_world = World(world.now, runs=fork_runs, ours=claim.last_run(fork.files) is not None)
+    # A batch that is not committed runs again: what is read begins where the batch before it ended.
+    ends = fork.planned(max(one for one in fork.offsets if one < fork.next_batch)).sources
+    coming = _coming(ends, fork, _read_since(ends, fork), world.kept, to_end=True)
+    found = _refused(checkpoint, request, world, coming, steps)
+    ours = claim.last_run(fork.files) is not None
+    its_world = World(world.now, runs=fork_runs, ours=ours, processes=tuple(fork_processes))
     for one in refusals.running(fork, request, its_world, []):
         found.append(Refusal(f"Of the fork: {one.why}", one.way_out))
     if mark is None or (checkpoint is not None and mark.query_id not in query_ids(checkpoint)):
@@ -153,12 +178,13 @@ def plan_promote(
     left = Left(fork.offsets[-1], fork.commits[-1])
     journal = _journal("promote", name, request, world.now, checkpoint, fork.query_id, left)
     watermark = max(fork.newest_planned().watermark_ms, fork.committed(fork.commits[-1]).next_watermark_ms)
-    notes = _promotion_notes(fork, checkpoint, ends)
-    return _plan(watermark, brought, world, readings, found, notes, replace(journal, steps=tuple(steps)))
+    notes = [*_promotion_notes(fork, checkpoint), *refusals.open_files(request, world)]
+    return _plan(watermark, brought, world, coming, found, notes, replace(journal, steps=tuple(steps)))
 
 
 def require_new(where: str, names: Sequence[str]) -> None:
-    """Raise CheckpointError when a fork is to go where something is."""
+    """Raise CheckpointError when a fork is to go where something is, or into another checkpoint."""
+    require_place(where)
     if names:
         shown = ", ".join(sorted(names)[:4]) + (" …" if names[4:] else "")
         raise CheckpointError(
@@ -173,11 +199,59 @@ def cargo_of(savepoint: Savepoint, where: str, query_id: str | None) -> Cargo:
     return bring.cargo(savepoint.files(), files, [one.path for one in files], where, query_id)
 
 
-def _readings(ends: Sequence[SourceOffsets], checkpoint: Checkpoint | None, kept: Kept | None) -> tuple[Reading, ...]:
-    """Return what lies between positions and where a checkpoint is; without one, and all that Kafka has since."""
-    now = checkpoint.newest_planned() if checkpoint is not None and checkpoint.offsets else None
-    upto = {one.source: now.end(one.source) if now else _newest(one.end, kept) for one in ends}
-    return tuple(sources.reading(one.source, one.end, upto[one.source]) for one in ends)
+_Again = tuple[tuple[Reading, ...], Mapping[str, Inputs]]
+
+
+@dataclass(frozen=True)
+class _Coming:
+    """What a query reads once it continues from a position, and whether its sources still have it."""
+
+    readings: tuple[Reading, ...]
+    available: Availability
+
+
+def _coming(
+    starts: Sequence[SourceOffsets],
+    brought: Checkpoint,
+    again: _Again | None,
+    kept: Kept | None,
+    to_end: bool,
+) -> _Coming:
+    """Return what is read from positions on.
+
+    Args:
+        starts: The positions.
+        brought: The checkpoint that continues there.
+        again: What a query has read from there on before; None when that is not known.
+        kept: What Kafka has; None when it could not be asked.
+        to_end: Whether all that Kafka has counts, not only what was read before.
+    """
+    known = {reading.source: reading for reading in again[0]} if again else {}
+    inputs = dict(again[1]) if again else {}
+    readings = []
+    for one in starts:
+        kind = target.source_kind(brought, one.source, one.end)
+        reading = known.get(one.source)
+        if reading is None or reading.kind != kind or (to_end and kind in ("Kafka", "number")):
+            reading = sources.reading(one.source, one.end, _newest(one.end, kept), kind)
+        readings.append(reading)
+    return _Coming(tuple(readings), availability(readings, inputs, kept))
+
+
+def _read_since(starts: Sequence[SourceOffsets], checkpoint: Checkpoint) -> _Again | None:
+    """Return what a checkpoint has read from positions on; None when it has read nothing at all."""
+    return read_again(checkpoint, {one.source: one.end for one in starts}) if checkpoint.offsets else None
+
+
+def _read_by_origin(manifest: Manifest) -> _Again | None:
+    """Return what the checkpoint that a savepoint was made from has read since; None when it cannot be read."""
+    try:
+        files = open_reader(manifest.checkpoint)
+        if logs.query_id(logs.decode("metadata", files.read("metadata"))) != manifest.query_id:
+            return None
+        return _read_since(manifest.sources, Checkpoint(files))
+    except (OSError, CheckpointError):
+        return None
 
 
 def _newest(position: Any, kept: Kept | None) -> Any:
@@ -186,16 +260,16 @@ def _newest(position: Any, kept: Kept | None) -> Any:
         return position
     found: dict[str, dict[str, int]] = {}
     for (topic, number), offset in parts.items():
-        found.setdefault(topic, {})[str(number)] = kept.next.get((topic, number), offset)
+        found.setdefault(topic, {})[str(number)] = max(offset, kept.next.get((topic, number), offset))
     return found
 
 
 def _refused(
-    checkpoint: Checkpoint | None, request: Request, world: World, readings: Sequence[Reading], steps: Sequence[Step]
+    checkpoint: Checkpoint | None, request: Request, world: World, coming: _Coming, steps: Sequence[Step]
 ) -> list[Refusal]:
     moves = [step for step in steps if isinstance(step, Move) and step.target.startswith(history.ASIDE)]
     running = refusals.running(checkpoint, request, world, moves) if checkpoint is not None else []
-    return [*running, *refusals.losses(request, world, readings), *refusals.at_sink(request, world)]
+    return [*running, *refusals.losses(request, coming.available), *refusals.at_sink(request, world)]
 
 
 def _of_another(checkpoint: Checkpoint, manifest: Manifest) -> list[Refusal]:
@@ -208,6 +282,24 @@ def _of_another(checkpoint: Checkpoint, manifest: Manifest) -> list[Refusal]:
             "For a second query use `respool savepoint fork`, or say that this is meant with --other-query.",
         )
     ]
+
+
+def _left_in_place(checkpoint: Checkpoint | None, brought: Cargo) -> list[str]:
+    """Return what of a checkpoint neither Spark nor the files that are brought in account for."""
+    if checkpoint is None:
+        return []
+    names = {path.split("/")[0] for path in staying(bring.in_order(checkpoint), brought.paths)}
+    return [f"Not Spark's, and left as it is: {_names(names)}."] if names else []
+
+
+def _left_out(manifest: Manifest) -> list[str]:
+    names = {one.path for one in manifest.not_included}
+    return [f"In the original checkpoint, but not in the savepoint: {_names(names)}."] if names else []
+
+
+def _names(names: Collection[str]) -> str:
+    shown = sorted(name if name.isprintable() else ascii(name)[1:-1] for name in names)
+    return ", ".join(shown[:5]) + (f" and {len(shown) - 5} more" if shown[5:] else "")
 
 
 def _run_step(checkpoint: Checkpoint | None, run: Run | None) -> list[Step]:
@@ -229,15 +321,15 @@ def _promoted_run(fork: Checkpoint, checkpoint: Checkpoint | None) -> Run | None
     return replace(mine, sink=before.sink, on_replay=before.on_replay, output=before.output)
 
 
-def _promotion_notes(fork: Checkpoint, checkpoint: Checkpoint | None, ends: Sequence[SourceOffsets]) -> list[str]:
+def _promotion_notes(fork: Checkpoint, checkpoint: Checkpoint | None) -> list[str]:
     mine = claim.last_run(fork.files)
     before = claim.last_run(checkpoint.files) if checkpoint is not None else None
     notes = []
-    ahead = _ahead(ends, checkpoint)
-    if ahead > 0:
+    ahead, behind = _apart(fork, checkpoint)
+    if ahead:
         notes.append(f"The fork has read {ahead:,} records more than the pipeline: their results are the fork's alone.")
-    if ahead < 0:
-        notes.append(f"The pipeline has read {-ahead:,} records more than the fork: they are read again.")
+    if behind:
+        notes.append(f"The pipeline has read {behind:,} records more than the fork: they are read again.")
     changes = claim.changed(before.fingerprint, mine.fingerprint) if mine is not None and before is not None else []
     if changes:
         notes.append(f"The fork ran a changed pipeline: {in_short(changes)}. Run it like that from now on.")
@@ -249,14 +341,15 @@ def _promotion_notes(fork: Checkpoint, checkpoint: Checkpoint | None, ends: Sequ
     return notes
 
 
-def _ahead(ends: Sequence[SourceOffsets], checkpoint: Checkpoint | None) -> int:
-    """Return how many records of Kafka lie between a checkpoint and positions beyond it; negative for before it."""
+def _apart(fork: Checkpoint, checkpoint: Checkpoint | None) -> tuple[int, int]:
+    """Return how many records of Kafka a fork has read that a checkpoint has not, and the other way around."""
     if checkpoint is None or not checkpoint.offsets:
-        return 0
-    now = checkpoint.newest_planned()
-    mine = {part: offset for one in ends for part, offset in sources.kafka_parts(one.end).items()}
-    theirs = {part: offset for one in now.sources for part, offset in sources.kafka_parts(one.end).items()}
-    return sum(offset - theirs.get(part, 0) for part, offset in mine.items())
+        return 0, 0
+    theirs = checkpoint.newest_planned()
+    both = [sources.reading(one.source, one.end, theirs.end(one.source)) for one in fork.newest_planned().sources]
+    kafka = [one for one in both if one.kind == "Kafka"]
+    ahead = sum(part.end - part.start for one in kafka for part in one.skipped)
+    return ahead, sum(one.records or 0 for one in kafka)
 
 
 def _journal(
@@ -293,25 +386,23 @@ def _plan(
     watermark_ms: int,
     brought: Cargo,
     world: World,
-    readings: tuple[Reading, ...],
+    coming: _Coming,
     found: Sequence[Refusal],
     notes: Sequence[str],
     journal: Journal,
 ) -> BringPlan:
     aside = [move for move in journal.moves if move.target.startswith(f"{history.ASIDE}/")]
-    unasked = world.kept is None and any(one.kind == "Kafka" for one in readings)
-    asking = "No Kafka broker was asked whether it still has these records. Name it with --bootstrap-servers."
     return BringPlan(
         batch=journal.batch,
         newest=journal.newest.offsets,
-        readings=readings,
+        readings=coming.readings,
         watermark_ms=watermark_ms,
         cargo=brought,
         aside=len(aside),
         aside_size=sum(move.size for move in aside),
         replay=world.replay,
         refusals=tuple(found),
-        notes=(*notes, *([asking] if unasked else [])),
+        notes=(*notes, *coming.available.notes),
         journal=journal,
     )
 

@@ -20,4 +20,5 @@ def promote(
     """
     note = Promoted(files.root, journal.id)
     fork.replace(PROMOTED, (json.dumps(asdict(note)) + "\n").encode())
+    fork.sync()
     bring.carry_out(journal, brought, files, on_file)

@@ -12,14 +12,20 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from uuid import uuid4
 
-from respool.checkpoint.files import Reader, Writer, absolute, new_writer, open_reader
+from respool.checkpoint.files import OWN, Reader, Writer, absolute, new_writer, open_inside
 from respool.checkpoint.read import Checkpoint
 from respool.diff.model import Since
 from respool.errors import CheckpointError, did_you_mean
 from respool.savepoint.manifest import Manifest, parse, text_of
+from respool.untrusted import Malformed, file_name, relative_path
 
 MANIFEST = "manifest.json"
 _LONGEST = 100  # letters of a name
+_DATA = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}")  # what `new_folder` returns
+
+
+class DamagedSavepoint(CheckpointError):
+    """A manifest that cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class Savepoint:
 
     def files(self) -> Reader:
         """Return a reader of its files."""
-        return open_reader(self.data)
+        return open_inside(self.location, self.manifest.data)
 
     def checkpoint(self) -> Checkpoint:
         """Return its files as a checkpoint."""
@@ -76,7 +82,7 @@ class Store:
         """Return a savepoint; raise CheckpointError when it is not there."""
         check_name(name)
         try:
-            return read(f"{self.location}/{name}")
+            return _parsed(f"{self.location}/{name}", self.writer().read(f"{name}/{MANIFEST}"))
         except FileNotFoundError:
             names = self.names()
             known = f"Savepoints there: {', '.join(names)}." if names else "There is none."
@@ -88,10 +94,17 @@ class Store:
         """Return whether a name is taken."""
         return bool(self.writer().facts([f"{name}/{MANIFEST}"]))
 
+    def require_free(self, name: str) -> None:
+        """Raise CheckpointError when a savepoint cannot get this name: it is taken, or its folder is something else."""
+        check_name(name)
+        files = self.writer()
+        if self.has(name):
+            raise taken(name)
+        self._require_own(name, files)
+
     def add(self, manifest: Manifest) -> Savepoint:
         """Make a savepoint count, whose files are there; raise CheckpointError when the name was taken meanwhile."""
         files = self.writer()
-        files.sync()
         try:
             files.create(f"{manifest.name}/{MANIFEST}", text_of(manifest))
         except FileExistsError:
@@ -101,19 +114,21 @@ class Store:
         return Savepoint(f"{self.location}/{manifest.name}", manifest)
 
     def delete(self, name: str) -> None:
-        """Delete a savepoint, or what is left of one that was cut off."""
+        """Delete a savepoint, or what is left of one that was cut off; raise CheckpointError for anything else."""
         check_name(name)
         files = self.writer()
+        self._require_own(name, files)
         files.delete(f"{name}/{MANIFEST}")
         files.sync()
         self._clear(name)
 
     def discard(self, name: str, data: str) -> None:
         """Delete the files of a savepoint that was not finished; one that counts is left as it is."""
-        if self.has(name) and read(f"{self.location}/{name}").manifest.data == data:
+        if self.has(name) and self.get(name).manifest.data == data:
             return
-        _empty(self.writer(), f"{name}/{data}")
-        self.writer().prune(name)
+        files = self.writer()
+        _empty(files, f"{name}/{data}")
+        files.prune(name)
 
     def leftovers(self, name: str) -> bool:
         """Return whether there are files of a savepoint that was cut off."""
@@ -122,14 +137,28 @@ class Store:
     def _clear(self, name: str, but: str | None = None) -> None:
         files = self.writer()
         for folder in files.folders(name):
-            if folder != but:
+            if folder != but and _DATA.fullmatch(folder):
                 _empty(files, f"{name}/{folder}")
+        for path in files.temporary(name):
+            files.delete(path)
         if but is None:
-            _empty(files, name)
+            files.prune(name)
+        files.sync()
+
+    def _require_own(self, name: str, files: Writer) -> None:
+        """Raise CheckpointError when a folder has anything but what a savepoint has."""
+        folders, names = files.folders(name), files.names(name)
+        known = {MANIFEST, *(path.rpartition("/")[2] for path in files.temporary(name))}
+        strange = [one for one in folders if not _DATA.fullmatch(one)] + [one for one in names if one not in known]
+        if strange:
+            raise CheckpointError(
+                f"{self.location}/{name} is not a savepoint: it holds {sorted(strange)[0]!a}, which no savepoint "
+                "has. Move it out of the store, or choose another name. Nothing was changed."
+            )
 
     def _read(self) -> tuple[list[Savepoint], list[str]]:
         files = self.writer()
-        paths = {f"{name}/{MANIFEST}": name for name in files.folders("")}
+        paths = {f"{name}/{MANIFEST}": name for name in (*files.folders(""), *files.names("")) if is_name(name)}
         found, damaged = [], []
         for path, data in files.read_many(sorted(paths)).items():
             if isinstance(data, FileNotFoundError):
@@ -138,7 +167,7 @@ class Store:
             try:
                 if isinstance(data, Exception):
                     raise CheckpointError(f"{where} cannot be read: {data}")
-                found.append(Savepoint(f"{self.location}/{paths[path]}", parse(where, data)))
+                found.append(_parsed(f"{self.location}/{paths[path]}", data))
             except CheckpointError as error:
                 damaged.append(str(error))
         return found, damaged
@@ -160,8 +189,23 @@ def find(name: str, store: Store) -> Savepoint:
 
 def read(location: str) -> Savepoint:
     """Return the savepoint at a folder or URL; raise FileNotFoundError when there is none."""
-    data = new_writer(location).read(MANIFEST)
-    return Savepoint(location, parse(f"{location}/{MANIFEST}", data))
+    return _parsed(location, new_writer(location).read(MANIFEST))
+
+
+def _parsed(location: str, data: bytes) -> Savepoint:
+    """Return the savepoint with a manifest; raise DamagedSavepoint when that names files outside of the savepoint."""
+    where = f"{location}/{MANIFEST}"
+    try:
+        manifest = parse(where, data)
+        file_name(manifest.data)
+        for file in manifest.files:
+            if relative_path(file.path).split("/")[0] == OWN:
+                raise Malformed(f"{file.path!a} is not a file that a savepoint has")
+    except Malformed as error:
+        raise DamagedSavepoint(f"{where} is damaged: {error}. The savepoint cannot be used. Create another.") from error
+    except CheckpointError as error:
+        raise DamagedSavepoint(str(error)) from error
+    return Savepoint(location, manifest)
 
 
 def since(manifest: Manifest) -> Since:
@@ -171,9 +215,14 @@ def since(manifest: Manifest) -> Since:
     return Since(manifest.batch, manifest.created, offsets, sink.version, sink.output)
 
 
+def is_name(name: str) -> bool:
+    """Return whether a text can be the name of a savepoint."""
+    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) is not None and len(name) <= _LONGEST
+
+
 def check_name(name: str) -> None:
     """Raise CheckpointError for what cannot be the name of a savepoint."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or len(name) > _LONGEST:
+    if not is_name(name):
         raise CheckpointError(
             f"{name!r} is no name for a savepoint. Use letters, digits, dots, dashes and underscores, "
             f"at most {_LONGEST}, a letter or a digit first. Nothing was changed."

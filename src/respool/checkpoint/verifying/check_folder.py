@@ -11,6 +11,7 @@ from respool.errors import CheckpointError
 
 _FOLDERS = ("offsets", "commits", "state", "sources")
 _DENIED = "permission denied"
+_REGULAR = "Put a folder or a regular file in its place, or move it out of the checkpoint."
 _COPY = "Move it away, and put the folder back from a copy."
 
 
@@ -40,9 +41,12 @@ def unfinished(checkpoint: Checkpoint) -> Iterator[Finding]:
 
 
 def listed(checkpoint: Checkpoint) -> Iterator[Finding]:
-    """Find folders that cannot be listed."""
-    for folder, why in sorted(checkpoint.listing.unreadable.items()):
-        yield unreadable(folder or checkpoint.root, why)
+    """Find folders that cannot be listed, and what is neither a folder nor a regular file."""
+    for path, why in sorted(checkpoint.listing.unreadable.items()):
+        if path in checkpoint.folders:
+            yield unreadable(path or checkpoint.root, why)
+        else:
+            yield Finding(f"{path} cannot be read: {why}.", _REGULAR)
 
 
 def is_checkpoint(checkpoint: Checkpoint) -> Iterator[Finding]:
@@ -73,7 +77,7 @@ def misplaced(checkpoint: Checkpoint) -> Iterator[Finding]:
     for folder, names in checkpoint.folders.items():
         if folder in ("state", "sources") or (folder.startswith("state/") and folder.count("/") == 1):
             for name in sorted(names):
-                if name.isdecimal():
+                if layout.operator(name) is not None:
                     yield Finding(f"{folder}/{name} is a file; expected a folder.", _COPY)
     if "metadata" in checkpoint.folders:
         yield Finding("metadata is a folder; expected a file.", "Move it away, and put the file back from a copy.")
@@ -120,12 +124,12 @@ def _main_file(name: str) -> str:
 
 def _blocks(checkpoint: Checkpoint, folder: str, name: str) -> bool:
     """Return whether Spark will write a file and fail for the checksum of an older one, which it does not replace."""
-    number = int(name.removesuffix(".compact")) if name.removesuffix(".compact").isdecimal() else None
+    number = layout.entry(name)
     if number is not None and folder in ("offsets", "commits"):
         return number >= checkpoint.next_batch and not checkpoint.has(folder, number)
     if number is not None and folder.startswith("sources/"):
-        there = [one.removesuffix(".compact") for one in checkpoint.folders[folder]]
-        return number > max((int(one) for one in there if one.isdecimal()), default=-1)
+        there = (layout.entry(one) for one in checkpoint.folders[folder])
+        return number > max((one for one in there if one is not None), default=-1)
     if number is not None and folder.endswith("/_metadata/v2"):
         return number >= checkpoint.next_batch
     return folder.endswith("/_metadata") and name in ("metadata", "schema")

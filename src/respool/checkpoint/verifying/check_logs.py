@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 
-from respool.checkpoint import logs
+from respool.checkpoint import logs, provenance
 from respool.checkpoint.model import spans
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.verifying.findings import Finding, is_denied, note, numbers, rewind, unreadable
@@ -21,6 +22,8 @@ def metadata(checkpoint: Checkpoint, sound: Soundness) -> Iterator[Finding]:
     command = rewind(checkpoint.root, sound.newest() or 0, "--new-query-id")
     sinks = "A Delta table or a file sink knows the query by its id: put the old one back if there is one."
     remedy = f"Put it back from a copy, or give the query a new id with: {command}. {sinks}"
+    if sound.unknown is not None:
+        remedy = sound.mend()
     if not checkpoint.offsets:
         remedy = "Delete it; Spark writes a new one."
     if "metadata" not in checkpoint.folders[""]:
@@ -72,6 +75,15 @@ def commits(known: Known, sound: Soundness) -> Iterator[Finding]:
         if sound.newest(first) is not None:
             how += f" To close the gap, {_lower(sound.mend(first))}"
         yield note(f"{what}: batches {numbers(first + 1, last + 1)} cannot be rewound to.", how)
+
+
+def writer(known: Known) -> Iterator[Finding]:
+    """Find out whether a Spark wrote the checkpoint that respool is not tested with."""
+    with suppress(CheckpointError):
+        warning = provenance.writer_of(known.checkpoint.newest_planned()).warning
+        if warning is not None:
+            how = "Keep a copy of the checkpoint before you change it, or let a tested Spark run a batch first."
+            yield note(warning, how)
 
 
 def order(known: Known, sound: Soundness) -> Iterator[Finding]:
@@ -157,7 +169,7 @@ def _damaged(known: Known, sound: Soundness, path: str, bad: Bad, needed: bool, 
         return Finding(f"{path} {bad.why}. A start does not need it; {lost} cannot be rewound to.", _IN_TIME)
     if bad.unknown:
         use = "A newer Spark wrote it: start the query with that one, and use a respool made for it."
-        return Finding(f"{path} {bad.why}.", f"{use} Or {_lower(sound.mend())}")
+        return Finding(f"{path} {bad.why}.", use)
     return Finding(f"{path} {bad.why}.", sound.mend())
 
 

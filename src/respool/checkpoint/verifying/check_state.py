@@ -3,16 +3,17 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
-from respool.checkpoint import loading, target
+from respool.checkpoint import loading, provenance, target
 from respool.checkpoint.loading import Load
 from respool.checkpoint.model import SNAPSHOTS, StateFile, StateStore, spans
-from respool.checkpoint.verifying import operator_facts
-from respool.checkpoint.verifying.findings import Finding, few, note, numbers, rewind, unreadable
+from respool.checkpoint.verifying import operator_facts, state_stream
+from respool.checkpoint.verifying.findings import Finding, few, note, numbers, rewind, unchecked, unreadable
 from respool.checkpoint.verifying.operator_facts import Flaw
 from respool.checkpoint.verifying.soundness import Known, Soundness, by_path, clip, users
 from respool.errors import CheckpointError
 
 _BREAKS = {"zip": "Spark cannot load the state", "snapshot": "Spark cannot load the state"}
+_ASK = "Nothing was changed. Let Spark load the state to check it."
 _STOPS = "Spark's maintenance stops at it, and neither writes snapshots nor deletes old state"
 
 
@@ -32,6 +33,16 @@ def operators(known: Known, sound: Soundness) -> Iterator[Finding]:
         if beyond:
             what = f"state/{one}/_metadata/v2/{beyond[-1]} is of a batch after the newest, {newest}: Spark will take it"
             yield Finding(f"{what} for its own, and with it perhaps the wrong schema.", sound.mend())
+
+
+def provider(known: Known) -> Iterator[Finding]:
+    """Find out whether respool can read the state at all."""
+    name, codec = known.checkpoint.unknown_provider, known.logs.codec
+    if name is not None:
+        yield unchecked(f"{provenance.unreadable(name)}. The state was not checked.", _ASK)
+    elif known.checkpoint.stores and not state_stream.is_known(codec):
+        what = f"State files are compressed with {codec}, which respool cannot unpack: what is in them was not checked."
+        yield unchecked(what, _ASK)
 
 
 def next_state(known: Known, sound: Soundness) -> Iterator[Finding]:
@@ -151,6 +162,8 @@ def _once_written(known: Known, operator: int) -> Iterator[Finding]:
             yield note(f"{path} is missing.", "Nothing: Spark writes it again at the next start.")
     elif why is not None and why.denied:
         yield unreadable(path, "permission denied")
+    elif why is not None and why.unknown:
+        yield unchecked(f"{path} {why.what}.")
     elif why is not None:
         what = f"{path} {why.what}. Spark starts without it, but its state reader does not."
         yield note(what, f"Delete it, and {folder}/.metadata.crc: Spark writes it again at the next start.")
@@ -158,6 +171,8 @@ def _once_written(known: Known, operator: int) -> Iterator[Finding]:
         flaw = operator_facts.flaw_of_schema(checkpoint, schema) if there else None
         if flaw is not None and flaw.denied:
             yield unreadable(schema, "permission denied")
+        elif flaw is not None and flaw.unknown:
+            yield unchecked(f"{schema} {flaw.what}.")
         elif flaw is not None:
             beside = f"{schema.rpartition('/')[0]}/.schema.crc"
             yield Finding(
@@ -171,6 +186,8 @@ def _once_written(known: Known, operator: int) -> Iterator[Finding]:
 def _flawed(flaw: Flaw, root: str, sound: Soundness) -> Finding:
     if flaw.denied:
         return unreadable(flaw.path, "permission denied")
+    if flaw.unknown:
+        return unchecked(f"{flaw.path} {flaw.what}.")
     if flaw.elsewhere:
         copied = (
             f"This checkpoint was copied or moved: put {root} in place of the old folder in {flaw.path}, and delete"

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from respool.checkpoint import layout, loading, schema_file
+from respool.checkpoint import layout, loading
 from respool.checkpoint.verifying import state_stream
 from respool.errors import CheckpointError
+from respool.untrusted import LONG, Fields, Malformed, parse_json
 
 _HADOOP = b"crc\0"
 _INT = struct.Struct(">i")
@@ -84,14 +85,13 @@ def checksum(data: bytes, hidden: bytes) -> str | None:
 
 def spark_checksum(data: bytes, visible: bytes) -> str | None:
     """Return how a file differs from what Spark's own checksum file says; None if not."""
-    import json
-
     import google_crc32c
 
     try:
-        facts = json.loads(visible)
-        algorithm, expected, size = facts["algorithm"], int(facts["value"]), int(facts["mainFileSize"])
-    except (ValueError, TypeError, KeyError):
+        facts = Fields(parse_json(visible, max_bytes=2**20))
+        algorithm, expected = facts.text("algorithm"), facts.whole("value", least=-LONG)
+        size = facts.whole("mainFileSize")
+    except Malformed:
         return "its checksum file is damaged"
     if size != len(data):
         return f"it has {len(data):,} bytes, its checksum file says {size:,}"
@@ -99,12 +99,3 @@ def spark_checksum(data: bytes, visible: bytes) -> str | None:
         return None
     found = int(google_crc32c.value(data))
     return None if found == expected & 0xFFFFFFFF else "it does not fit its checksum file"
-
-
-def schema(data: bytes) -> str | None:
-    """Return what is wrong with a schema file of a state store; None if nothing was found."""
-    try:
-        schema_file.families(data)
-    except ValueError as error:
-        return str(error)
-    return None

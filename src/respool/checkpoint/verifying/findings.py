@@ -5,8 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Status = Literal["ok", "note", "broken"]
+Status = Literal["ok", "note", "unchecked", "broken"]
+_ORDER: tuple[Status, ...] = ("broken", "unchecked", "note")
 _MOST = 100  # findings that are told of one check
+_NEWER = "Use a respool made for the Spark that wrote it. Nothing was changed."
 _READ = "Let this account read it, or use one that may."
 
 
@@ -17,12 +19,13 @@ class Finding:
     Attributes:
         what: What was found, with the path.
         remedy: What to do.
-        status: `broken` if a restart, or a rewind to a batch that seems to be there, relies on it; else `note`.
+        status: `broken` if a restart, or a rewind to a batch that seems to be there, relies on it; `unchecked` if
+            respool cannot tell; else `note`.
     """
 
     what: str
     remedy: str
-    status: Literal["note", "broken"] = "broken"
+    status: Literal["note", "unchecked", "broken"] = "broken"
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Check:
 
 def check(name: str, found: Iterable[Finding]) -> Check:
     """Return a check of what was found."""
-    kept = sorted(found, key=lambda one: one.status == "note")
+    kept = sorted(found, key=lambda one: _ORDER.index(one.status))
     status: Status = kept[0].status if kept else "ok"
     if len(kept) > _MOST:
         more = Finding(f"{len(kept) - _MOST:,} more findings of this kind.", "Mend these first.", kept[_MOST].status)
@@ -53,6 +56,11 @@ def check(name: str, found: Iterable[Finding]) -> Check:
 def note(what: str, remedy: str) -> Finding:
     """Return a finding that keeps nothing from working."""
     return Finding(what, remedy, "note")
+
+
+def unchecked(what: str, remedy: str = _NEWER) -> Finding:
+    """Return the finding of something that respool does not know: it may be whole, and nothing is to be deleted."""
+    return Finding(what, remedy, "unchecked")
 
 
 def unreadable(path: str, why: str) -> Finding:

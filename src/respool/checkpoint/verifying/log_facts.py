@@ -126,7 +126,7 @@ def _parsed(
                     raise data
                 yield batch, parse(path, logs.decode(path, data))
             except (CheckpointError, OSError) as error:
-                bad[path] = Bad(reason(error, path), is_denied(error), "newer Spark" in str(error))
+                bad[path] = Bad(reason(error, path), is_denied(error), isinstance(error, logs.UnknownVersionError))
 
 
 def _facts(found: Planned, before: "Planned | None", was: _Marks, now: _Marks, known: dict[Any, Any]) -> PlannedFacts:
@@ -138,7 +138,7 @@ def _facts(found: Planned, before: "Planned | None", was: _Marks, now: _Marks, k
     return PlannedFacts(
         version=found.version,
         sources=known.setdefault(names, names),
-        partitions=int(stated) if stated.isdecimal() else None,
+        partitions=int(stated) if stated else None,
         log_ends=tuple((source, marks[_LOG]) for source, marks in now.items() if _LOG in marks),
         back=back or _back(was, now),
     )

@@ -7,12 +7,11 @@ names the files of the schemas by their whole address; Spark reads the newest on
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from urllib.parse import unquote
 
-from respool.checkpoint import layout, logs
+from respool.checkpoint import layout, logs, schema_file
 from respool.checkpoint.files import local_path
 from respool.checkpoint.read import Checkpoint
-from respool.checkpoint.verifying import damage
+from respool.checkpoint.schema_file import UnknownSchemaError
 from respool.checkpoint.verifying.findings import is_denied
 from respool.checkpoint.verifying.log_facts import reason
 from respool.errors import CheckpointError
@@ -27,12 +26,14 @@ class Flaw:
         what: What is wrong, to be read after the path.
         elsewhere: Whether the only thing wrong is that it names files of another folder.
         denied: Whether the only thing wrong is a permission.
+        unknown: Whether it is of a version that respool does not know: it may be whole.
     """
 
     path: str
     what: str
     elsewhere: bool = False
     denied: bool = False
+    unknown: bool = False
 
 
 def has_runs(checkpoint: Checkpoint, operator: int) -> bool:
@@ -58,7 +59,7 @@ def flaw_of_run(checkpoint: Checkpoint, operator: int, batch: int) -> Flaw | Non
     try:
         addresses = logs.schema_paths(path, logs.decode(path, checkpoint.files.read(path)))
     except (CheckpointError, OSError) as error:
-        return Flaw(path, reason(error, path), denied=is_denied(error))
+        return _flaw_of_error(path, error)
     for address in addresses:
         flaw = _flaw_of_address(checkpoint, path, address)
         if flaw is not None:
@@ -80,17 +81,25 @@ def flaw_of_metadata(checkpoint: Checkpoint, path: str) -> Flaw | None:
     except FileNotFoundError:
         return None
     except (CheckpointError, OSError) as error:
-        return Flaw(path, reason(error, path), denied=is_denied(error))
+        return _flaw_of_error(path, error)
     return None
 
 
 def flaw_of_schema(checkpoint: Checkpoint, path: str) -> Flaw | None:
     """Return what keeps Spark from reading a schema."""
     try:
-        why = damage.schema(checkpoint.files.read(path))
+        schema_file.families(checkpoint.files.read(path))
     except (CheckpointError, OSError) as error:
         return Flaw(path, f"cannot be read: {reason(error, path)}", denied=is_denied(error))
-    return None if why is None else Flaw(path, f"is damaged: {why}")
+    except UnknownSchemaError as error:
+        return Flaw(path, str(error), unknown=True)
+    except ValueError as error:
+        return Flaw(path, f"is damaged: {error}")
+    return None
+
+
+def _flaw_of_error(path: str, error: Exception) -> Flaw:
+    return Flaw(path, reason(error, path), denied=is_denied(error), unknown=isinstance(error, logs.UnknownVersionError))
 
 
 def _flaw_of_address(checkpoint: Checkpoint, path: str, address: str) -> Flaw | None:
@@ -109,5 +118,5 @@ def _place(address: str) -> str:
     """Return an address so that two of the same folder are alike."""
     local = local_path(address)
     if local is not None:
-        return os.path.realpath(unquote(str(local)) if address.startswith("file:") else local)
+        return os.path.realpath(local)  # Spark writes these addresses as they are, without percent-encoding
     return address.partition("://")[2].rstrip("/")

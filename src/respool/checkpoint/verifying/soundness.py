@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from respool.checkpoint import layout, loading, target
+from respool.checkpoint import layout, loading, provenance, target
 from respool.checkpoint.model import SNAPSHOTS, Span, StateFile, StateStore
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.verifying import findings, operator_facts
@@ -52,6 +52,23 @@ class Known:
         return any(file.uid for store in self.checkpoint.stores for file in store.files)
 
     @cached_property
+    def unknown(self) -> str | None:
+        """What respool does not know of the checkpoint, so that no batch can be called sound; None for nothing."""
+        provider = self.checkpoint.unknown_provider
+        if provider is not None:
+            return provenance.unreadable(provider)
+        unread = [path for path, bad in self.logs.bad.items() if bad.unknown]
+        unread += [flaw.path for flaw in self._flaws if flaw.unknown]
+        return f"{unread[0]} is of a version that respool does not know" if unread else None
+
+    @cached_property
+    def _flaws(self) -> list[operator_facts.Flaw]:
+        checkpoint, operators = self.checkpoint, self.operators
+        runs = [one for one in operators if operator_facts.has_runs(checkpoint, one)]
+        flaws = (operator_facts.flaw_of_run(checkpoint, one, checkpoint.next_batch) for one in runs)
+        return [one for one in flaws if one is not None]
+
+    @cached_property
     def newest_now(self) -> int:
         """The newest batch in `offsets`, listed anew: a query that runs has gone on since the first listing."""
         return max(layout.batches(self.checkpoint.files.names("offsets")), default=-1)
@@ -90,18 +107,27 @@ class Soundness:
         self._common: dict[int | None, list[Span]] = {}
         self._newest: dict[int, int | None] = {}
 
+    @property
+    def unknown(self) -> str | None:
+        """What respool does not know of the checkpoint; None for nothing."""
+        return self._known.unknown
+
     def newest(self, most: int | None = None) -> int | None:
         """Return the newest sound batch, of those up to `most` if that is given; 0 is not counted."""
         checkpoint = self._known.checkpoint
+        if self.unknown is not None:
+            return None
         most = checkpoint.next_batch if most is None else min(most, checkpoint.next_batch)
         if most not in self._newest:
-            first = max(1, checkpoint.offsets[0] + 1) if checkpoint.offsets else most + 1
-            self._newest[most] = next((one for one in range(most, first - 1, -1) if self.is_sound(one)), None)
+            candidates = (one + 1 for one in reversed(checkpoint.offsets) if one + 1 <= most)
+            self._newest[most] = next((one for one in candidates if self.is_sound(one)), None)
         return self._newest[most]
 
     def mend(self, most: int | None = None) -> str:
         """Return what to do when the checkpoint cannot be used as it is."""
         root = self._known.checkpoint.root
+        if self._known.unknown is not None:
+            return f"Put it back from a copy. Which batch is sound cannot be known: {self._known.unknown}."
         if not self._known.checkpoint.offsets:
             return "Put the checkpoint back from a copy, or start the query on an empty folder."
         batch = self.newest(most)

@@ -1,6 +1,8 @@
 """Whether Spark can read the log of a source of files, as it does at every start."""
 
-from respool.checkpoint import logs
+from collections.abc import Iterator
+
+from respool.checkpoint import layout, logs
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.verifying.findings import is_denied
 from respool.checkpoint.verifying.log_facts import reason
@@ -40,9 +42,9 @@ class SourceLogs:
     def _entries(self, source: str) -> dict[str, int]:
         found = {}
         for name in self._checkpoint.folders.get(f"sources/{source}", ()):
-            number = name.removesuffix(".compact")
-            if number.isdecimal():
-                found[name] = int(number)
+            number = layout.entry(name)
+            if number is not None:
+                found[name] = number
         return found
 
     def _read(self, path: str) -> str | None:
@@ -59,12 +61,15 @@ class SourceLogs:
         return self._known[path]
 
 
-def _needed(names: set[str], last: int) -> list[str]:
+def _needed(names: set[str], last: int) -> Iterator[str]:
+    """Yield the entries that Spark reads; few of them need to exist, whatever number `last` is."""
     compact = sorted(int(name.removesuffix(".compact")) for name in names if name.endswith(".compact"))
     if len(compact) > 1:
         every = compact[-1] - compact[-2]
         first = max(0, (last + 1) // every * every - 1)
-        return [f"{one}.compact" if (one + 1) % every == 0 else str(one) for one in range(first, last + 1)]
-    if compact:
-        return [f"{compact[0]}.compact", *(str(one) for one in range(compact[0] + 1, last + 1))]
-    return [str(one) for one in range(last + 1)]
+        yield from (f"{one}.compact" if (one + 1) % every == 0 else str(one) for one in range(first, last + 1))
+    elif compact:
+        yield f"{compact[0]}.compact"
+        yield from (str(one) for one in range(compact[0] + 1, last + 1))
+    else:
+        yield from (str(one) for one in range(last + 1))

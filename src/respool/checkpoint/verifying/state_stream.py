@@ -20,9 +20,15 @@ _SNAPPY_HEADER = 16
 _RAW, _COMPRESSED = 0x10, 0x20
 _LEAST_BITS = 10  # of the size of a block
 _MOST = 1 << 26  # more than any block that Spark writes with snappy
+_MOST_PLAIN = 1 << 31  # bytes that are held to walk through the records of one file
+_MOST_PACKED = {"lz4_raw": 255, "snappy": 22}  # times that bytes can grow, by the format
 _SEED = 0x9747B28C
 _SUM_BITS = 0x0FFFFFFF  # lz4-java keeps 28 bits of the checksum
 _CODECS = ("lz4", "zstd", "snappy", "lzf")
+
+
+class _TooLargeError(Exception):
+    """There is more in a file than is held in memory to walk through its records."""
 
 
 class _BrokenError(Exception):
@@ -38,7 +44,7 @@ def broken(kind: StateKind, data: bytes, codec: str = "lz4", trusted: bool = Fal
         codec: The codec in the checkpoint's settings, by its short name or its class.
         trusted: Whether a checksum has shown that the bytes are those that were written.
     """
-    name = next((one for one in _CODECS if one in codec.lower()), None)
+    name = _codec(codec)
     if name is None:
         return None
     try:
@@ -50,7 +56,18 @@ def broken(kind: StateKind, data: bytes, codec: str = "lz4", trusted: bool = Fal
             _walk(kind, {"lz4": _lz4, "zstd": _zstd, "snappy": _snappy}[name](data))
     except _BrokenError as error:
         return str(error)
+    except _TooLargeError:
+        return None  # the blocks are sound as far as they were unpacked
     return None
+
+
+def is_known(codec: str) -> bool:
+    """Return whether files of a codec can be checked."""
+    return _codec(codec) is not None
+
+
+def _codec(codec: str) -> str | None:
+    return next((one for one in _CODECS if one in codec.lower()), None)
 
 
 def has_checksums(codec: str) -> bool:
@@ -64,7 +81,9 @@ def _lz4(data: bytes) -> bytes:
     codec = pyarrow.Codec("lz4_raw")
     parts: list[bytes] = []
     sums: list[int] = []
+    held = 0
     for method, block, size, expected in _blocks(data):
+        held = _held(held, size)
         part = bytes(block) if method == _RAW else _unpacked(codec, block, size)
         if len(part) != size:
             raise _BrokenError("a block of it is shorter than it says")
@@ -102,9 +121,11 @@ def _zstd(data: bytes) -> bytes:
     _require_magic(data, _ZSTD)
     try:
         with pyarrow.CompressedInputStream(pyarrow.BufferReader(data), "zstd") as stream:
-            return bytes(stream.read())
+            plain = bytes(stream.read(_MOST_PLAIN + 1))
     except (OSError, ValueError) as error:
         raise _BrokenError(f"it cannot be decompressed ({error})") from error
+    _held(0, len(plain))
+    return plain
 
 
 def _snappy(data: bytes) -> bytes:
@@ -112,7 +133,7 @@ def _snappy(data: bytes) -> bytes:
 
     codec = pyarrow.Codec("snappy")
     _require_magic(data, _SNAPPY)
-    at = _SNAPPY_HEADER
+    at, held = _SNAPPY_HEADER, 0
     parts: list[bytes] = []
     while len(data) - at >= _INT.size:
         (packed,) = _INT.unpack_from(data, at)
@@ -120,12 +141,22 @@ def _snappy(data: bytes) -> bytes:
         if not 0 <= packed <= len(data) - at:
             raise _BrokenError(f"a block of it is not whole, {len(data) - at} bytes before its end")
         block = data[at : at + packed]
-        parts.append(_unpacked(codec, block, _varint(block)))
+        size = _varint(block)
+        held = _held(held, size)
+        parts.append(_unpacked(codec, block, size))
         at += packed
     return b"".join(parts)
 
 
+def _held(before: int, size: int) -> int:
+    if before + size > _MOST_PLAIN:
+        raise _TooLargeError
+    return before + size
+
+
 def _unpacked(codec: Any, block: "bytes | memoryview", size: int) -> bytes:
+    if size > _MOST_PACKED[codec.name] * len(block) + 64:  # a size that cannot be is not allocated
+        raise _BrokenError("a block of it says more bytes than can be in it")
     try:
         return bytes(codec.decompress(block, decompressed_size=size, asbytes=True)) if size else b""
     except (OSError, ValueError) as error:
@@ -173,7 +204,7 @@ def _walk(kind: StateKind, plain: bytes) -> None:
 def _head(plain: bytes) -> tuple[int, int]:
     """Return where the records of a changelog begin, and its version."""
     text, at = _utf(plain, 0)
-    if not (text[:1] == b"v" and text[1:].isdigit()):
+    if not (text[:1] == b"v" and text[1:].isdigit() and len(text) < 4):
         return 0, 1  # version 1 has no such line
     version = int(text[1:])
     if version not in (2, 3, 4):

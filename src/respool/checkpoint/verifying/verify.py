@@ -42,13 +42,12 @@ def verify(
         "metadata": check_logs.metadata(checkpoint, sound),
         "offsets": check_logs.offsets(known, sound),
         "commits": check_logs.commits(known, sound),
+        "version of Spark": check_logs.writer(known),
         "order of batches": check_logs.order(known, sound),
         "sources": check_sources.sources(known, sound),
         "operators": check_state.operators(known, sound),
-        f"state for batch {checkpoint.next_batch}": check_state.next_state(known, sound),
-        "older state": check_state.older_state(known),
-        "state beyond the newest batch": check_state.stale_state(known, sound),
-        "foreign files": check_state.strange_files(known),
+        "state store": check_state.provider(known),
+        **({} if checkpoint.unknown_provider is not None else _state(known, sound)),
         "leftovers": check_folder.leftovers(
             checkpoint,
             [*_changed(checkpoint), *known.state.stale],
@@ -57,6 +56,15 @@ def verify(
         ),
     }
     return (*first, *(check(name, found) for name, found in rest.items()))
+
+
+def _state(known: Known, sound: Soundness) -> dict[str, Iterable[Finding]]:
+    return {
+        f"state for batch {known.checkpoint.next_batch}": check_state.next_state(known, sound),
+        "older state": check_state.older_state(known),
+        "state beyond the newest batch": check_state.stale_state(known, sound),
+        "foreign files": check_state.strange_files(known),
+    }
 
 
 def _read(checkpoint: Checkpoint, deep: bool, on_progress: Callable[[int, int], None]) -> Known:
@@ -69,7 +77,8 @@ def _read(checkpoint: Checkpoint, deep: bool, on_progress: Callable[[int, int], 
         on_progress(done, total)
 
     logs: Logs = read_logs(checkpoint, on_read)
-    state = read_state(checkpoint, logs.codec, on_read) if deep else StateFacts()
+    readable = deep and checkpoint.unknown_provider is None
+    state = read_state(checkpoint, logs.codec, on_read) if readable else StateFacts()
     return Known(checkpoint, logs, state, SourceLogs(checkpoint))
 
 

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+_UNKNOWN = f"unknown {os.getpid()} {time.time_ns()}"
 
 
 def launch(command: list[str], folder: Path, process_file: Path, output: Path) -> None:
@@ -40,10 +41,12 @@ def launch(command: list[str], folder: Path, process_file: Path, output: Path) -
 
 def find(process_file: Path) -> int | None:
     """Return the id of the process that wrote this file, or None when it no longer runs."""
+    from respool.untrusted import Fields, Malformed, parse_json
+
     try:
-        found = json.loads(process_file.read_text(encoding="ascii"))
-        pid, started = int(found["pid"]), str(found["started"])
-    except (OSError, ValueError, KeyError, TypeError):
+        facts = Fields(parse_json(process_file.read_bytes()))
+        pid, started = facts.whole("pid", least=1, most=2**31 - 1), facts.text("started")
+    except (OSError, Malformed):
         return None
     return pid if started and start_time(pid) == started else None
 
@@ -95,6 +98,18 @@ def start_time(pid: int) -> str:
     shown = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True)
     state, _, when = shown.stdout.strip().partition(" ")
     return "" if state.startswith("Z") else when.strip()
+
+
+def machine() -> str:
+    """Return what identifies the machine on which a process id means something: its boot, and the container.
+
+    Containers of a machine share the id of its boot, but not their processes. Where the system has neither id, nothing
+    is known: every process has another answer.
+    """
+    try:
+        return f"{_BOOT.read_text(encoding='ascii').strip()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return _UNKNOWN
 
 
 def _detach(process_file: str, command: list[str]) -> int:

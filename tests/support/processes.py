@@ -1,0 +1,25 @@
+"""Processes as Linux shows them."""
+
+import os
+from pathlib import Path
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Return the processes whose command, environment or working directory contains a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            text = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+            if (
+                str(folder).encode() in text + os.readlink(process / "cwd").encode()
+                and int(process.name) != os.getpid()
+            ):
+                found.append(f"{process.name}: {text[:200]!r}")
+        except (OSError, ValueError):  # ended meanwhile, or of another user
+            continue
+    return found
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the ids of the processes that a process has started."""
+    return [int(word) for file in Path(f"/proc/{pid}/task").glob("*/children") for word in file.read_text().split()]

@@ -1,0 +1,50 @@
+"""A pipeline whose batches last until a file appears; the folder comes from the environment.
+
+With SLOW_PIPELINE_LOSES, a run loses its lease while the first batch lasts: a store that Spark reaches, too, would be
+needed for a real lease.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from respool import FunctionSink, Pipeline
+from respool.checkpoint.lease import Lease
+from respool.visits.events import VISIT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def write(frame: "DataFrame", batch: int) -> None:
+    folder = Path(os.environ["SLOW_PIPELINE_FOLDER"])
+    # Through Python workers, which report to this process: that connection, too, is lost with the JVM.
+    count = frame.mapInArrow(lambda batches: batches, frame.schema).count()
+    (folder / f"started-{batch}").write_text(str(count))
+    while not (folder / "go").exists():
+        time.sleep(0.02)
+
+
+def lose_later(lease: Lease, call: Callable[[str], None]) -> None:
+    def lose() -> None:
+        while not (Path(os.environ["SLOW_PIPELINE_FOLDER"]) / "started-0").exists():
+            time.sleep(0.02)
+        call(f"The lease of the checkpoint {lease.checkpoint} is lost.")
+
+    threading.Thread(target=lose, daemon=True).start()
+
+
+if "SLOW_PIPELINE_LOSES" in os.environ:
+    setattr(Lease, "on_lost", lose_later)  # noqa: B010
+
+slow = Pipeline(
+    name="slow",
+    topic=os.environ.get("SLOW_PIPELINE_TOPIC", "slow"),
+    transform=lambda events: events.select("visit_id"),
+    sink=FunctionSink(write, "nowhere"),
+    decode=VISIT,
+    max_offsets_per_trigger=2,
+)
