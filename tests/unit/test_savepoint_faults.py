@@ -7,11 +7,8 @@ the test looks at what is left, and lets the same command finish.
 import os
 import random
 import shutil
-import signal
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -24,8 +21,8 @@ from respool.errors import CheckpointError
 from respool.savepoint.store import Store
 from respool.savepoint.verify import verify
 from support.golden import unpack
+from support.kill_server import KillServer
 
-_CHANGES = ("replace", "link", "rename", "unlink", "rmdir", "mkdir", "fsync")
 _FIRST, _LAST, _BETWEEN = 6, 20, 25  # so many changes before which a command is killed
 
 
@@ -34,73 +31,6 @@ def respool(*words: str) -> str:
     result = CliRunner().invoke(app, list(words), catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return str(result.output)
-
-
-def run_watched(at: int | None, *words: str) -> int | None:
-    """Run a command in a process of its own, and return how many changes it made; None when it was killed.
-
-    Args:
-        at: The change before which it is killed; None for none.
-        words: The command.
-    """
-    ours, theirs = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # other threads of the test run do not matter to the child
-        child = os.fork()
-    if child == 0:
-        try:
-            changes = _watch(at)
-            respool(*words)
-            os.write(theirs, str(len(changes)).encode())
-            os._exit(0)
-        except BaseException as error:
-            os.write(2, repr(error).encode())
-            os._exit(1)
-    os.close(theirs)
-    with os.fdopen(ours) as pipe:
-        told = pipe.read()
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        assert os.WTERMSIG(status) == signal.SIGKILL
-        return None
-    assert os.WEXITSTATUS(status) == 0
-    return int(told)
-
-
-def _watch(at: int | None) -> list[str]:
-    """Return a list that grows with every change that this process makes; before one of them, it is killed."""
-    changes: list[str] = []
-
-    def watched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*words: Any, **more: Any) -> Any:
-            if len(changes) == at:
-                os.kill(os.getpid(), signal.SIGKILL)
-            changes.append(name)
-            return function(*words, **more)
-
-        return call
-
-    for name in _CHANGES:
-        setattr(os, name, watched(name, getattr(os, name)))
-    return changes
-
-
-def kills(reset: Callable[[], None], *words: str) -> Iterator[int]:
-    """Kill a command before its first changes, its last ones, and many in between; yield after each kill.
-
-    Args:
-        reset: Puts everything back to what it was before the command.
-        words: The command.
-    """
-    count = run_watched(None, *words)
-    assert count is not None
-    assert count > _FIRST + _LAST  # else the changes were not watched
-    between = range(_FIRST, count - _LAST)
-    chosen = random.Random(1).sample(between, min(_BETWEEN, len(between)))
-    for at in sorted({*range(_FIRST), *chosen, *range(count - _LAST, count)}):
-        reset()
-        if run_watched(at, *words) is None:
-            yield at
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -126,11 +56,29 @@ def startable(folder: Path) -> bool:
 class Stage:
     """A checkpoint, and a store of savepoints."""
 
-    def __init__(self, folder: Path, kind: str) -> None:
+    def __init__(self, folder: Path, kind: str, server: KillServer) -> None:
+        self._server = server
         self.folder = folder
         self.checkpoint = unpack(folder, kind)
         self.store = Store(str(folder / "store"))
         self.options = ("--home", str(folder / "home"), "--savepoints", self.store.location)
+
+    def kills(self, reset: Callable[[], None], *words: str) -> Iterator[int]:
+        """Kill a command before its first changes, its last changes, and many in between; yield after each kill.
+
+        Args:
+            reset: Restores everything to its state before the command.
+            words: The command.
+        """
+        count = self._server.run(None, *words, *self.options)
+        assert count is not None
+        assert count > _FIRST + _LAST  # else the changes were not watched
+        between = range(_FIRST, count - _LAST)
+        chosen = random.Random(1).sample(between, min(_BETWEEN, len(between)))
+        for at in sorted({*range(_FIRST), *chosen, *range(count - _LAST, count)}):
+            reset()
+            if self._server.run(at, *words, *self.options) is None:
+                yield at
 
     def call(self, *words: str) -> str:
         return respool(*words, *(self.options if words[0] != "checkpoint" else self.options[:2]))
@@ -141,19 +89,26 @@ class Stage:
         shutil.copytree(original, self.checkpoint, copy_function=os.link)
 
 
+@pytest.fixture(scope="module")
+def kill_server() -> Iterator[KillServer]:
+    server = KillServer()
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+def stage(tmp_path: Path, kill_server: KillServer, monkeypatch: pytest.MonkeyPatch) -> Stage:
     # A killed process loses nothing that it has written, as a machine without power does; waiting for the disk is slow.
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(os, "sync", lambda: None)
-    return Stage(tmp_path, "transform")
+    return Stage(tmp_path, "transform", kill_server)
 
 
 def test_create(stage: Stage) -> None:
     before = contents(stage.checkpoint)
     words = ("savepoint", "create", str(stage.checkpoint), "one")
     half = 0
-    for _ in kills(lambda: shutil.rmtree(stage.store.location, ignore_errors=True), *words, *stage.options):
+    for _ in stage.kills(lambda: shutil.rmtree(stage.store.location, ignore_errors=True), *words):
         assert contents(stage.checkpoint) == before
         if stage.store.names():  # it was killed when all was done
             assert not verify(stage.store.get("one")).wrong
@@ -184,7 +139,7 @@ def test_restore(stage: Stage) -> None:
     restored = contents(stage.checkpoint)
     assert restored.keys() < before.keys()
     stage.again(original)
-    for _ in kills(lambda: stage.again(original), *words, *stage.options):
+    for _ in stage.kills(lambda: stage.again(original), *words):
         now = contents(stage.checkpoint)
         assert now in (before, restored) or not startable(stage.checkpoint)
         assert not verify(stage.store.get("one")).wrong
@@ -204,7 +159,7 @@ def test_fork(stage: Stage) -> None:
     before = contents(stage.checkpoint)
     new = stage.folder / "fork"
     words = ("savepoint", "fork", "one", str(new))
-    for _ in kills(lambda: shutil.rmtree(new, ignore_errors=True), *words, *stage.options):
+    for _ in stage.kills(lambda: shutil.rmtree(new, ignore_errors=True), *words):
         if startable(new):
             _is_a_whole_fork(stage, new)
         if not startable(new) or history.pending(LocalFiles(new)) is not None:
@@ -244,7 +199,7 @@ def test_promote(stage: Stage) -> None:
         (fork / "_respool" / "promoted.json").unlink(missing_ok=True)
 
     reset()
-    for _ in kills(reset, *words, *stage.options):
+    for _ in stage.kills(reset, *words):
         now = contents(stage.checkpoint)
         assert now in (before, promoted) or not startable(stage.checkpoint)
         assert contents(fork) == forked

@@ -106,11 +106,22 @@ def purge(journal: Journal, files: Writer, now: datetime) -> None:
 
 @dataclass(frozen=True)
 class Leftover:
-    """Files that an interrupted operation left in `_respool/`, and that nothing refers to."""
+    """Files that an interrupted operation left in `_respool/`, and that nothing refers to.
+
+    Attributes:
+        path: A staged folder, which may be empty, or a temporary file.
+        paths: The files in the folder; the file itself.
+        size: Their bytes.
+    """
 
     path: str
-    files: int
+    paths: tuple[str, ...]
     size: int
+
+    @property
+    def files(self) -> int:
+        """How many files these are."""
+        return len(self.paths)
 
 
 def leftovers(files: Reader, but: str | None = None) -> list[Leftover]:
@@ -130,19 +141,19 @@ def leftovers(files: Reader, but: str | None = None) -> list[Leftover]:
         paths |= {path: [path] for path in files.temporary(folder)}
     facts = files.facts([path for inside in paths.values() for path in inside])
     return [
-        Leftover(path, len(inside), sum(facts[one].size for one in inside if one in facts))
+        Leftover(path, tuple(inside), sum(facts[file].size for file in inside if file in facts))
         for path, inside in sorted(paths.items())
     ]
 
 
 def clear_leftovers(files: Writer, but: str | None = None) -> list[Leftover]:
     """Delete what interrupted operations left, and return it; the checkpoint must be held."""
-    found = leftovers(files, but)
-    for one in found:
-        for path in files.below(one.path) or [one.path]:
+    cleared = leftovers(files, but)
+    for leftover in cleared:
+        for path in leftover.paths:
             files.delete(path)
-        files.prune(one.path)
-    return found
+        files.prune(leftover.path)
+    return cleared
 
 
 def clear_staged(name: str, files: Writer) -> None:
