@@ -115,7 +115,7 @@ def wrong_windows(truth: Truth, published: Iterable[tuple[int, int]], delay: int
     last = dict(published)
     for start, count in last.items():
         if truth.windows.get(start) != count:
-            return f"the window from minute {start} has {count:,} events, expected {truth.windows.get(start, 0):,}"
+            return f"the window from minute {start} has the count {count:,}, expected {truth.windows.get(start, 0):,}"
     due = {start for start in truth.windows if delay is None or start + WINDOW <= truth.newest - delay}
     missing = due - last.keys()
     return f"{len(missing)} of {len(due)} windows are missing" if missing else None

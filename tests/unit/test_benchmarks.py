@@ -131,8 +131,8 @@ class TestTruth:
     def test_the_last_count_of_a_window_holds(self, truth: Truth) -> None:
         right = list(truth.windows.items())
         assert wrong_windows(truth, [(right[0][0], 1), *right], None) is None
-        assert "has 1," in str(wrong_windows(truth, [*right, (right[0][0], 1)], None))
-        assert "has 5 events, expected 0" in str(wrong_windows(truth, [*right, (9_990, 5)], None))
+        assert "has the count 1," in str(wrong_windows(truth, [*right, (right[0][0], 1)], None))
+        assert "has the count 5, expected 0" in str(wrong_windows(truth, [*right, (9_990, 5)], None))
 
     def test_windows_that_cannot_be_over_may_be_missing(self, truth: Truth) -> None:
         over = {start: count for start, count in truth.windows.items() if start + 10 <= truth.newest - 10}
