@@ -34,7 +34,7 @@ class Fault:
         pipeline: The pipeline of an operation; empty for the others.
         delay: Seconds after the end of the previous fault.
         seconds: How long a pause or an outage lasts.
-        settled: Wait until every pipeline has committed a batch since its start; otherwise it may hit starting processes.
+        settled: Wait until every pipeline has committed a batch since its start; otherwise it may still be starting.
         stop: How an operation stops the process first: a name from STOPS.
         chances: Numbers from 0 to 1, for choices among the items available at that moment.
     """
