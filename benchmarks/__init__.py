@@ -1,1 +1,1 @@
-"""Speed, memory and growth of respool beside what a user would pick instead: `make bench`."""
+"""Speed, memory and growth of respool compared with its alternatives: `make bench`."""

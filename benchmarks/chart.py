@@ -15,7 +15,7 @@ _JOBS = {
     "sessions": "Sessions, early and final",
     "archive": "Archive to Delta",
 }
-# A card of its own colour, as the other pictures of the docs have it: it can be read on a light and on a dark page.
+# A card with a background color, as in the other pictures of the docs: it is readable on light and dark pages.
 _STYLE = """
   .card { fill: #f8fafc }
   text { font: 14px ui-sans-serif, system-ui, sans-serif; fill: #0f172a }
@@ -61,19 +61,19 @@ def draw(results: Results) -> str:
 
 def _bars(results: Results, job: str, title: str, top: int) -> tuple[list[str], int]:
     """Return a panel with a bar for each engine, the fastest first, and its height."""
-    found = {name: results.figure(job, name, "steady") for name in results.engines}
-    rates = sorted(((name, one) for name, one in found.items() if one), key=lambda pair: -pair[1].median)
+    figures = {name: results.figure(job, name, "steady") for name in results.engines}
+    rates = sorted(((name, rate) for name, rate in figures.items() if rate), key=lambda pair: -pair[1].median)
     if not rates:
         return [], 0
-    most = max(one.most for _, one in rates)
+    most = max(rate.most for _, rate in rates)
     across = _WIDTH - 2 * _PAD - _NAMES - 120
     body = [_text(_PAD, top + 22, title, "head")]
     y = top + 34
     for name, rate in rates:
-        told = results.engines[name]
-        shape = "own" if name == "respool" else "peer" if told["recovers"] else "floor"
+        engine = results.engines[name]
+        shape = "own" if name == "respool" else "peer" if engine["recovers"] else "floor"
         stopped = any(run.status == "stopped" for run in results.of(job, name))
-        body += _bar(told["title"], rate, shape, y, across / most, " (did not finish)" * stopped)
+        body += _bar(engine["title"], rate, shape, y, across / most, " (did not finish)" * stopped)
         y += _STEP
     return body, y - top
 
@@ -98,7 +98,7 @@ def _bar(title: str, rate: Spread, shape: str, y: float, scale: float, note: str
 
 
 def _growth(results: Results, top: int) -> tuple[list[str], int]:
-    """Return a panel with a line for each job: the cost of an event against that of the smallest size."""
+    """Return a panel with a line for each job: the cost of an event relative to the smallest size."""
     lines = {job: costs(results.growth, job, "cpu_s_per_million") for job in _JOBS}
     lines = {job: line for job, line in lines.items() if len(line) > 1}
     if not lines:
@@ -109,32 +109,32 @@ def _growth(results: Results, top: int) -> tuple[list[str], int]:
     left, right, height = _PAD + _NAMES, _WIDTH - _PAD - 120, 130
     bottom = top + 44 + height
     xs = {factor: left + (right - left) * at / max(len(factors) - 1, 1) for at, factor in enumerate(factors)}
-    body = [_text(_PAD, top + 26, "Growth: CPU time of an event, against the smallest size", "head")]
+    body = [_text(_PAD, top + 26, "Growth: CPU time of an event, relative to the smallest size", "head")]
     for ratio in (0.0, 0.5, 1.0, 1.5, 2.0):
         if ratio <= most:
             y = bottom - height * ratio / most
             body.append(f'<path class="grid" d="M{left} {y:.1f}H{right}"/>')
             body.append(_text(left - 10, y + 4, f"{ratio:g} ×", "soft", "end"))
     events = {row["factor"]: row["events"] for row in results.growth}
-    body += [_text(xs[one], bottom + 20, f"{events[one] / 1e6:g} million", "soft", "middle") for one in factors]
+    body += [_text(xs[size], bottom + 20, f"{events[size] / 1e6:g} million", "soft", "middle") for size in factors]
     labels = []
-    for (job, line), colour in zip(ratios.items(), "abc", strict=False):
+    for (job, line), color in zip(ratios.items(), "abc", strict=False):
         points = [(xs[factor], bottom - height * line[factor] / most) for factor in sorted(line)]
         path = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-        body.append(f'<path class="line {colour}" d="M{path}"/>')
-        body += [f'<circle class="f{colour}" cx="{x:.1f}" cy="{y:.1f}" r="4"/>' for x, y in points]
-        labels.append((points[-1][1], f"{job} {line[max(line)]:.2f} ×", colour))
-    for y, (_, text, colour) in zip(_apart([one[0] for one in sorted(labels)]), sorted(labels), strict=True):
-        body.append(_text(right + 12, y + 4, text, f"f{colour}"))
+        body.append(f'<path class="line {color}" d="M{path}"/>')
+        body += [f'<circle class="f{color}" cx="{x:.1f}" cy="{y:.1f}" r="4"/>' for x, y in points]
+        labels.append((points[-1][1], f"{job} {line[max(line)]:.2f} ×", color))
+    for y, (_, text, color) in zip(_apart([label[0] for label in sorted(labels)]), sorted(labels), strict=True):
+        body.append(_text(right + 12, y + 4, text, f"f{color}"))
     return body, bottom + 30 - top
 
 
 def _apart(ys: Sequence[float]) -> list[float]:
-    """Return sorted places of labels, moved so far down that none hides another."""
-    found: list[float] = []
+    """Return sorted positions of labels, moved down so that no label hides another."""
+    spaced: list[float] = []
     for y in ys:
-        found.append(max(y, found[-1] + 17) if found else y)
-    return found
+        spaced.append(max(y, spaced[-1] + 17) if spaced else y)
+    return spaced
 
 
 def _text(x: float, y: float, text: str, shape: str = "", anchor: str = "start") -> str:

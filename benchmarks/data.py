@@ -1,4 +1,4 @@
-"""The events: generated once for each size, in a topic of two partitions, with what is right kept beside it."""
+"""The events: generated once for each size into a topic of two partitions; the expected results are in a file."""
 
 import pickle
 import shutil
@@ -22,8 +22,8 @@ class Data:
     """Events in a topic.
 
     Attributes:
-        topic: Where they are, each under its visit as key.
-        truth: What is right of them.
+        topic: The topic; the key of a record is its visit.
+        truth: The expected results.
     """
 
     topic: str
@@ -31,27 +31,27 @@ class Data:
 
     @property
     def events(self) -> int:
-        """How many there are."""
+        """The number of events."""
         return self.truth.events
 
 
 def prepare(kafka: Kafka, folder: Path, events: int, visits: int, say: Callable[[str], None]) -> Data:
-    """Return events with so many visits at a time; they are generated unless the topic has them.
+    """Return events with so many concurrent visits; they are generated unless the topic contains them.
 
     Args:
         kafka: The broker.
-        folder: Where what is right is kept; it belongs to the broker's data.
-        events: How many.
-        visits: How many visits go on at the same time.
-        say: Told what takes long.
+        folder: Where the expected results are stored; it belongs to the broker's data.
+        events: The number of events.
+        visits: The number of concurrent visits.
+        say: Prints progress.
     """
     topic = f"visits-{events}-{visits}"
     kept = folder / f"{topic}.pickle"
     if kept.exists() and topics.exists(kafka, topic):
-        truth: Truth = pickle.loads(kept.read_bytes())  # noqa: S301  (written below, by nobody else)
+        truth: Truth = pickle.loads(kept.read_bytes())  # noqa: S301  (only written below)
         if sum(topics.end_offsets(kafka, topic).values()) == truth.events:
             return Data(topic, truth)
-    if topics.exists(kafka, topic):  # an earlier run was stopped in the middle
+    if topics.exists(kafka, topic):  # an earlier run was interrupted
         topics.delete(kafka, topic)
     begin = time.monotonic()
     topics.create(kafka, topic, PARTITIONS)
@@ -61,18 +61,18 @@ def prepare(kafka: Kafka, folder: Path, events: int, visits: int, say: Callable[
     truth = notes.truth()
     folder.mkdir(parents=True, exist_ok=True)
     kept.write_bytes(pickle.dumps(truth))
-    say(f"Generated {events:,} events, {visits:,} visits at a time, in {time.monotonic() - begin:.0f} s.")
+    say(f"Generated {events:,} events, {visits:,} concurrent visits, in {time.monotonic() - begin:.0f} s.")
     return Data(topic, truth)
 
 
 def forget(kafka: Kafka, folder: Path, data: Data) -> None:
-    """Delete events that are not needed any more."""
+    """Delete events that are no longer needed."""
     topics.delete(kafka, data.topic)
     (folder / f"{data.topic}.pickle").unlink(missing_ok=True)
 
 
 def tidy(kafka: Kafka, folder: Path) -> None:
-    """Delete what runs that failed or were stopped have left behind."""
+    """Delete the folders and topics of failed and interrupted runs."""
     clear(folder / "runs")
     for topic in topics.list_topics(kafka):
         if not topic.name.startswith("visits-"):

@@ -1,6 +1,6 @@
 """The engines that are compared: how each is started, what it needs, and what it promises.
 
-All of them read the same topic and write results of the same form, so that one check does for all:
+All of them read the same topic and write results in the same format, so that the same checks apply to all:
 
     counts     {"window": {"start": …}, "count": …}
     sessions   {"visit_id": …, "session_start": …, "session_end": …, "visited_pages": …, "is_finished": …}
@@ -17,6 +17,7 @@ from respool.local import jars
 from respool.settings import Settings
 
 PEERS = Path(__file__).parent / "peers"
+_ROOT = Path(__file__).parents[1]
 BATCH = 200_000
 RESPOOL = str(Path(sys.executable).parent / "respool")
 _PIPELINES = {"counts": "visit-counts", "sessions": "sessions", "archive": "visits-archive"}
@@ -24,16 +25,16 @@ _PIPELINES = {"counts": "visit-counts", "sessions": "sessions", "archive": "visi
 
 @dataclass(frozen=True)
 class Task:
-    """One run of one job.
+    """A run of a job.
 
     Attributes:
         job: counts, sessions or archive.
-        topic: Where the events are.
-        events: How many there are.
+        topic: The topic of the events.
+        events: The number of events.
         servers: The broker.
         output: Where results go: a topic or, for an archive, the path of a table.
-        folder: A folder of the run's own.
-        batch: The most records of a batch, for engines that have batches.
+        folder: The folder of the run.
+        batch: The maximum number of records of a batch, for engines that have batches.
     """
 
     job: str
@@ -47,15 +48,16 @@ class Task:
 
 @dataclass(frozen=True)
 class Promise:
-    """What an engine promises of a job, so that it is compared on that.
+    """What an engine promises for a job, which its results are checked against.
 
     Attributes:
-        words: How it differs from the others, for a reader.
-        delay: How many minutes its watermark stays behind when it tells what is over; None when it does not tell that.
-        early: It tells every window or session, also one that goes on.
+        text: How it differs from the others, human-readable.
+        delay: How many minutes its watermark is behind, if it publishes final results when the watermark passes; None
+            if it does not.
+        early: It publishes every window or session, including those that are still open.
     """
 
-    words: str
+    text: str
     delay: int | None = None
     early: bool = False
 
@@ -66,19 +68,19 @@ class Engine:
 
     Attributes:
         name: Its name.
-        title: Its name for readers, with what it is.
-        recovers: It goes on after a crash with its state and positions.
-        promises: The jobs that it can do.
-        words: The command of a task.
-        prepare: Makes what it needs, and returns what it runs on; raises NotHere when that cannot be had.
-        environ: What to add to its environment.
+        title: Its name in reports.
+        recovers: It resumes after a crash with its state and offsets.
+        promises: What it promises for each job that it can do.
+        command: The command of a task.
+        prepare: Installs what it needs, and returns its versions; raises NotAvailable if that is not possible.
+        environ: Environment variables to add.
     """
 
     name: str
     title: str
     recovers: bool
     promises: Mapping[str, Promise]
-    words: Callable[[Place, Task], list[str]]
+    command: Callable[[Place, Task], list[str]]
     prepare: Callable[[Place], str]
     environ: Callable[[Place], dict[str, str]] = lambda place: {}
 
@@ -94,7 +96,7 @@ def _respool(place: Place, task: Task) -> list[str]:
 
 
 def _pyspark(place: Place, task: Task) -> list[str]:
-    files = ",".join(str(one) for one in jars.spark_jars(Settings()))
+    files = ",".join(str(jar) for jar in jars.spark_jars(Settings()))
     return [
         *(sys.executable, str(PEERS / "pyspark" / "program.py"), task.job, "--topic", task.topic, "--jars", files),
         *("--servers", task.servers, "--output", task.output, "--batch", str(task.batch)),
@@ -103,13 +105,13 @@ def _pyspark(place: Place, task: Task) -> list[str]:
 
 
 def _python(name: str) -> Callable[[Place, Task], list[str]]:
-    def words(place: Place, task: Task) -> list[str]:
+    def command(place: Place, task: Task) -> list[str]:
         return [
             *(environments.python(place, name), str(PEERS / name / "program.py"), task.job, "--topic", task.topic),
             *("--servers", task.servers, "--output", task.output, "--events", str(task.events)),
         ]
 
-    return words
+    return command
 
 
 def _streams(place: Place, task: Task) -> list[str]:
@@ -135,21 +137,28 @@ def _flink_ready(place: Place) -> str:
     return f"{packages}, connector 5.0.0-2.2"
 
 
-def _here(_: Place) -> str:
+def _own_packages(_: Place) -> str:
     from importlib.metadata import version
 
     return f"pyspark {version('pyspark')}, delta-spark and connector of respool"
 
 
-_NO_DEAD_LETTERS = "records that do not decode are not kept, as the others keep none"
-_OVER = "tells a window once, when the watermark, 10 minutes behind, has passed its end"
-_EARLY_AND_FINAL = "an early result at every batch that changes a session, a final one when the watermark has passed it"
+def _peer_environ(_: Place) -> dict[str, str]:
+    """Return the variables of a peer's Python program, which imports `benchmarks.peers.command`."""
+    return {"PYTHONPATH": str(_ROOT)}
+
+
+_NO_DEAD_LETTERS = "records that do not decode are dropped, as by the other engines"
+_OVER = "publishes a window once, when the watermark (10 minutes behind) has passed its end"
+_EARLY_AND_FINAL = (
+    "an early result for every batch that changes a session, a final result when the watermark has passed it"
+)
 _ARCHIVED = "every record with all its columns, partitioned by date and hour of event time"
 
-_CHECKPOINTS = "how far it is, is known by its checkpoints, one a second"
-_IN_MEMORY = "in memory: a crash loses everything"
-_CHANGES = "tells a window whenever it changes; late events are waited for without end"
-_NEXT = "an early result for each event; a session is told as finished only at the next event of its visit"
+_CHECKPOINTS = "progress is measured by its checkpoints, every second"
+_IN_MEMORY = "in memory: a crash loses all state"
+_CHANGES = "publishes a window whenever it changes; late events are accepted without limit"
+_NEXT = "an early result for each event; a session is finished only by the next event of its visit"
 
 ENGINES = (
     Engine(
@@ -159,10 +168,10 @@ ENGINES = (
         promises={
             "counts": Promise(f"{_OVER}; {_NO_DEAD_LETTERS}", delay=10),
             "sessions": Promise(f"{_EARLY_AND_FINAL}; {_NO_DEAD_LETTERS}", delay=15, early=True),
-            "archive": Promise(f"{_ARCHIVED}; a batch that comes again adds nothing twice"),
+            "archive": Promise(f"{_ARCHIVED}; a replayed batch adds no duplicates"),
         },
-        words=_respool,
-        prepare=_here,
+        command=_respool,
+        prepare=_own_packages,
     ),
     Engine(
         name="pyspark",
@@ -175,8 +184,9 @@ ENGINES = (
             ),
             "archive": Promise(_ARCHIVED),
         },
-        words=_pyspark,
-        prepare=_here,
+        command=_pyspark,
+        prepare=_own_packages,
+        environ=_peer_environ,
     ),
     Engine(
         name="kafka-streams",
@@ -184,9 +194,9 @@ ENGINES = (
         recovers=True,
         promises={
             "counts": Promise(_CHANGES, early=True),
-            "sessions": Promise("a result when the cache lets go of a session, never a final one", early=True),
+            "sessions": Promise("a result when the cache evicts a session, never a final result", early=True),
         },
-        words=_streams,
+        command=_streams,
         prepare=_streams_ready,
     ),
     Engine(
@@ -194,31 +204,33 @@ ENGINES = (
         title="Flink SQL (PyFlink)",
         recovers=True,
         promises={
-            "counts": Promise(f"{_OVER}; at the end of its input, all; {_CHECKPOINTS}", delay=10),
-            "sessions": Promise(f"finished sessions only; at the end of its input, all; {_CHECKPOINTS}", delay=15),
+            "counts": Promise(f"{_OVER}; all at the end of its input; {_CHECKPOINTS}", delay=10),
+            "sessions": Promise(f"finished sessions only; all at the end of its input; {_CHECKPOINTS}", delay=15),
         },
-        words=_python("flink"),
+        command=_python("flink"),
         prepare=_flink_ready,
-        environ=lambda place: {"FLINK_KAFKA_JAR": str(_flink_jar(place))},
+        environ=lambda place: {**_peer_environ(place), "FLINK_KAFKA_JAR": str(_flink_jar(place))},
     ),
     Engine(
         name="bytewax",
         title="Bytewax",
         recovers=True,
         promises={
-            "counts": Promise("tells a window once, an hour after its end; at the end of its input, all", delay=60),
+            "counts": Promise("publishes a window once, an hour after its end; all at the end of its input", delay=60),
             "sessions": Promise(_NEXT, early=True),
         },
-        words=_python("bytewax"),
+        command=_python("bytewax"),
         prepare=lambda place: environments.ready(place, "bytewax"),
+        environ=_peer_environ,
     ),
     Engine(
         name="quix",
         title="Quix Streams",
         recovers=True,
         promises={"counts": Promise(_CHANGES, early=True), "sessions": Promise(_NEXT, early=True)},
-        words=_python("quix"),
+        command=_python("quix"),
         prepare=lambda place: environments.ready(place, "quix"),
+        environ=_peer_environ,
     ),
     Engine(
         name="pathway",
@@ -226,25 +238,27 @@ ENGINES = (
         recovers=True,
         promises={
             "counts": Promise(_CHANGES, early=True),
-            "sessions": Promise("a result whenever a session changes, never a final one", early=True),
+            "sessions": Promise("a result whenever a session changes, never a final result", early=True),
         },
-        words=_python("pathway"),
+        command=_python("pathway"),
         prepare=lambda place: environments.ready(place, "pathway"),
+        environ=_peer_environ,
     ),
     Engine(
         name="bare",
         title="bare consumer loop",
         recovers=False,
         promises={
-            "counts": Promise(f"{_IN_MEMORY}; tells the windows that have changed, each 100,000 events", early=True),
-            "sessions": Promise(f"{_IN_MEMORY}; an early result for each event, never a final one", early=True),
+            "counts": Promise(f"{_IN_MEMORY}; publishes changed windows every 100,000 events", early=True),
+            "sessions": Promise(f"{_IN_MEMORY}; an early result for each event, never a final result", early=True),
         },
-        words=_python("bare"),
+        command=_python("bare"),
         prepare=lambda place: environments.ready(place, "bare", optional=True),
+        environ=_peer_environ,
     ),
 )
 
 
 def environ_of(place: Place, engine: Engine) -> dict[str, str]:
-    """Return what an engine's process finds in its environment beside what is there."""
+    """Return the variables to add to the environment of an engine's process."""
     return {"TZ": "UTC", "PYTHONUNBUFFERED": "1", **engine.environ(place)}

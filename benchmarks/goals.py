@@ -1,4 +1,4 @@
-"""What respool is to reach, as ratios within one report; and whether it did."""
+"""The goals of respool, as ratios within a single report, and whether they are met."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ class Goal:
     """A goal.
 
     Attributes:
-        job: Of which job.
-        wanted: What is to be reached.
-        found: What was.
-        share: How much of it that is: 1 or more is enough.
+        job: The job.
+        target: What should be reached.
+        measured: What was measured.
+        share: The measured fraction of the target: 1 or more is enough.
     """
 
     job: str
-    wanted: str
-    found: str
+    target: str
+    measured: str
     share: float
 
     @property
     def met(self) -> bool:
-        """Whether it was reached."""
+        """Whether the target was reached."""
         return self.share >= 1
 
 
@@ -51,7 +51,7 @@ def goals(results: Results) -> list[Goal]:
 def _at_least(results: Results, job: str, times: float) -> list[Goal]:
     own, plain = (results.figure(job, name, "steady") for name in ("respool", "pyspark"))
     words = ""
-    if plain is None:  # it was stopped before it had one
+    if plain is None:  # it reached the time limit before it had a steady rate
         plain, words = results.figure(job, "pyspark", "fastest"), " that of its fastest batch"
     if own is None or plain is None:
         return []
@@ -62,9 +62,9 @@ def _at_least(results: Results, job: str, times: float) -> list[Goal]:
 def _ahead(results: Results, job: str) -> list[Goal]:
     own = results.figure(job, "respool", "steady")
     rates = {
-        told["title"]: found.median
-        for name, told in results.engines.items()
-        if name != "respool" and told["recovers"] and (found := results.figure(job, name, "steady")) is not None
+        engine["title"]: rate.median
+        for name, engine in results.engines.items()
+        if name != "respool" and engine["recovers"] and (rate := results.figure(job, name, "steady")) is not None
     }
     if own is None or not rates:
         return []
@@ -91,28 +91,28 @@ def _archive_bytes(results: Results) -> list[Goal]:
 
 def costs(rows: Sequence[dict[str, Any]], job: str, name: str) -> dict[int, float]:
     """Return the median of a figure of the job growth, by the factor of the size."""
-    found: dict[int, list[float]] = {}
+    figures: dict[int, list[float]] = {}
     for row in rows:
         if row["job"] == job and row["status"] == "right" and row[name] is not None:
-            found.setdefault(row["factor"], []).append(row[name])
-    medians = {factor: spread(values) for factor, values in found.items()}
-    return {factor: one.median for factor, one in medians.items() if one is not None}
+            figures.setdefault(row["factor"], []).append(row[name])
+    medians = {factor: spread(values) for factor, values in figures.items()}
+    return {factor: figure.median for factor, figure in medians.items() if figure is not None}
 
 
 def _growth(rows: Sequence[dict[str, Any]]) -> list[Goal]:
-    found = []
+    goals = []
     for job in dict.fromkeys(row["job"] for row in rows):
         by_size = costs(rows, job, "cpu_s_per_million")
         if len(by_size) > 1:
             ratio = by_size[max(by_size)] / by_size[min(by_size)]
-            wanted = f"{job}: cost of an event flat within 15 % from 1 × to {max(by_size)} ×"
-            found.append(Goal("growth", wanted, f"{ratio:.2f} ×", _FLAT / ratio))
+            target = f"{job}: cost of an event flat within 15 % from 1 × to {max(by_size)} ×"
+            goals.append(Goal("growth", target, f"{ratio:.2f} ×", _FLAT / ratio))
         memory = costs(rows, job, "memory_growth")
         if memory:
             ratio = memory[max(memory)]
-            wanted = f"{job}: memory at {max(memory)} × flat within 15 % from its second quarter to its last"
-            found.append(Goal("growth", wanted, f"{ratio:.2f} ×", _FLAT / ratio))
-    return found
+            target = f"{job}: memory at {max(memory)} × flat within 15 % from its second quarter to its last"
+            goals.append(Goal("growth", target, f"{ratio:.2f} ×", _FLAT / ratio))
+    return goals
 
 
 def _reprocess(rows: Sequence[dict[str, Any]]) -> list[Goal]:
@@ -124,21 +124,23 @@ def _reprocess(rows: Sequence[dict[str, Any]]) -> list[Goal]:
     flat, faster = own / seconds["reprocess", days[0]], seconds["walk-through", most] / own
     return [
         Goal("reprocess", f"from 1 to {most} days flat within 1.5 ×", f"{flat:.2f} ×", 1.5 / flat),
-        Goal("reprocess", f"at least 20 × the walk-through's way at {most} days", f"{faster:.1f} ×", faster / 20),
+        Goal(
+            "reprocess", f"at least 20 × the speed of the walk-through at {most} days", f"{faster:.1f} ×", faster / 20
+        ),
     ]
 
 
 def _rewind(rows: Sequence[dict[str, Any]]) -> list[Goal]:
-    found = []
+    goals = []
     for command in dict.fromkeys(row["command"] for row in rows):
         seconds = {int(row["batches"]): float(row["median_s"]) for row in rows if row["command"] == command}
         few, many = min(seconds), max(seconds)
-        found.append(
+        goals.append(
             Goal("rewind", f"{command} of {many:,} batches under 1 s", f"{seconds[many]:.2f} s", 1 / seconds[many])
         )
         if few < many:
             more, longer = many / few, seconds[many] / seconds[few]
-            found.append(
+            goals.append(
                 Goal(
                     "rewind",
                     f"{command} linear at worst: {more:g} × the batches",
@@ -146,7 +148,7 @@ def _rewind(rows: Sequence[dict[str, Any]]) -> list[Goal]:
                     more / longer,
                 )
             )
-    return found
+    return goals
 
 
 def _start(rows: Sequence[dict[str, Any]]) -> list[Goal]:

@@ -1,8 +1,8 @@
-"""One run of one engine: how fast it went, and what it took of the machine.
+"""A run of an engine: its speed, and its use of CPU and memory.
 
-A program tells how far it is by lines of JSON on its standard output: `{"events": 400000}` for the events that it has
-taken in so far, or `{"rows": 200000}` for those of one batch, as `respool run --json` does. The time of a line is the
-time at which it is read here, less the seconds of `"ago"`, if it has that.
+A program reports progress by lines of JSON on its standard output: `{"events": 400000}` for all events processed so
+far, or `{"rows": 200000}` for those of a single batch, as `respool run --json` does. The time of a line is the time at
+which it is read here, minus the seconds in `"ago"`, if present.
 """
 
 import json
@@ -24,7 +24,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Mark:
-    """So many events were dealt with so many seconds after the start."""
+    """How many events were processed by a time, in seconds after the start."""
 
     events: int
     seconds: float
@@ -32,7 +32,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Sample:
-    """What the process tree had taken and held so many seconds after the start: CPU seconds, bytes."""
+    """CPU seconds and bytes of memory used by the process tree at a time, in seconds after the start."""
 
     seconds: float
     cpu_s: float
@@ -41,21 +41,21 @@ class Sample:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a run took.
+    """The measurements of a run.
 
     Attributes:
-        marks: How far it was, and when.
-        in_time: It ended by itself, within the limit.
+        marks: Its progress over time.
+        in_time: Whether it ended on its own, within the limit.
         code: Its exit code.
         cpu_s: CPU seconds of the process tree.
-        pss: The most memory that the tree held, in bytes, shared pages counted once.
-        rss: The same, shared pages counted for each process.
-        load: The machine's load of the minute before.
-        broker_cpu_s: CPU seconds of the broker meanwhile.
-        other_cpu_s: CPU seconds that anything else on the machine took meanwhile.
-        log: What it printed to standard error.
-        said: What else it told of itself.
-        samples: What it took and held, second by second.
+        pss: The peak memory of the tree in bytes, with shared pages counted once.
+        rss: The same, with shared pages counted for each process.
+        load: The machine's load average of the minute before the run.
+        broker_cpu_s: CPU seconds of the broker during the run.
+        other_cpu_s: CPU seconds of all other processes on the machine during the run.
+        log: The file of its standard error.
+        said: Other properties that it printed.
+        samples: CPU time and memory, second by second.
     """
 
     marks: tuple[Mark, ...]
@@ -73,7 +73,7 @@ class Measured:
 
     @property
     def events(self) -> int:
-        """How many events it has dealt with."""
+        """The number of events processed."""
         return self.marks[-1].events if self.marks else 0
 
     @property
@@ -82,10 +82,10 @@ class Measured:
         return self.marks[-1].seconds if self.marks else 0.0
 
     def why(self) -> str:
-        """Return the last telling line of its standard error."""
+        """Return the last error in its standard error, or its last line."""
         lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-        telling = [line for line in lines if "Error" in line or "Exception" in line]
-        return (telling or lines or ["nothing was said"])[-1][:300]
+        errors = [line for line in lines if "Error" in line or "Exception" in line]
+        return (errors or lines or ["standard error is empty"])[-1][:300]
 
 
 def warm_up(events: int) -> int:
@@ -94,7 +94,7 @@ def warm_up(events: int) -> int:
 
 
 def steady(marks: Sequence[Mark], events: int) -> float | None:
-    """Return the events a second between the end of the warm-up and the last mark; None without two such marks."""
+    """Return the events a second between the end of the warm-up and the last mark; None without two of these marks."""
     after = [mark for mark in marks if mark.events >= warm_up(events)]
     if not after or after[-1].seconds <= after[0].seconds or after[-1].events <= after[0].events:
         return None
@@ -102,7 +102,7 @@ def steady(marks: Sequence[Mark], events: int) -> float | None:
 
 
 def steady_cpu(measured: Measured, events: int) -> float | None:
-    """Return the CPU seconds for each million events after the warm-up; None when that cannot be told."""
+    """Return the CPU seconds for each million events after the warm-up; None without enough marks or samples."""
     after = [mark for mark in measured.marks if mark.events >= warm_up(events)]
     if len(after) < 2 or after[-1].events <= after[0].events or not measured.samples:
         return None
@@ -111,23 +111,25 @@ def steady_cpu(measured: Measured, events: int) -> float | None:
 
 
 def memory_growth(measured: Measured, events: int) -> float | None:
-    """Return the memory during the last quarter of the events against that during the second; None without samples."""
+    """Return the ratio of memory in the last quarter of the events to the second quarter; None without samples."""
 
     def held(first: float, last: float) -> list[float]:
         begin, end = (
-            min((one.seconds for one in measured.marks if one.events >= part * events), default=0.0)
+            min((mark.seconds for mark in measured.marks if mark.events >= part * events), default=0.0)
             for part in (first, last)
         )
-        return [one.pss for one in measured.samples if begin <= one.seconds <= end]
+        return [sample.pss for sample in measured.samples if begin <= sample.seconds <= end]
 
     before, after = held(0.25, 0.5), held(0.75, 1.0)
     return statistics.median(after) / statistics.median(before) if before and after else None
 
 
 def cpu_at(samples: Sequence[Sample], seconds: float) -> float:
-    """Return the CPU seconds at a time, on a straight line between the samples around it."""
-    before = max((one for one in samples if one.seconds <= seconds), key=lambda one: one.seconds, default=samples[0])
-    after = min((one for one in samples if one.seconds > seconds), key=lambda one: one.seconds, default=before)
+    """Return the CPU seconds at a time, interpolated between the samples around it."""
+    earlier = [sample for sample in samples if sample.seconds <= seconds]
+    later = [sample for sample in samples if sample.seconds > seconds]
+    before = max(earlier, key=lambda sample: sample.seconds, default=samples[0])
+    after = min(later, key=lambda sample: sample.seconds, default=before)
     if after.seconds <= before.seconds:
         return before.cpu_s
     part = (seconds - before.seconds) / (after.seconds - before.seconds)
@@ -135,16 +137,16 @@ def cpu_at(samples: Sequence[Sample], seconds: float) -> float:
 
 
 def run(
-    words: Sequence[str], folder: Path, limit: float, broker: int | None, environ: Mapping[str, str] | None = None
+    command: Sequence[str], folder: Path, limit: float, broker: int | None, environ: Mapping[str, str] | None = None
 ) -> Measured:
     """Run a command to its end or to the limit.
 
     Args:
-        words: The command.
-        folder: Where its log goes.
-        limit: The most seconds.
-        broker: The broker's process, to tell its CPU time.
-        environ: What to add to the environment.
+        command: The command.
+        folder: The working directory, and the folder of its log.
+        limit: The maximum number of seconds.
+        broker: The broker's process, whose CPU time is measured separately.
+        environ: Environment variables to add.
     """
     folder.mkdir(parents=True, exist_ok=True)
     report, log = folder / "tree.json", folder / "log.txt"
@@ -153,7 +155,7 @@ def run(
     begin = time.monotonic()
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-S", str(_TREE), str(report), str(limit), *words],
+            [sys.executable, "-S", str(_TREE), str(report), str(limit), *command],
             stdout=subprocess.PIPE,
             stderr=errors,
             stdin=subprocess.DEVNULL,
@@ -165,56 +167,56 @@ def run(
         finally:
             process.terminate()
             process.wait()
-    told = json.loads(report.read_text())
-    used = told["cpu_s"]
+    usage = json.loads(report.read_text())
+    used = usage["cpu_s"]
     brokers = _cpu_of(broker) - brokers
     other = _busy() - busy - used - brokers - (_own() - own)
     return Measured(
         marks=tuple(marks),
-        in_time=told["in_time"],
-        code=told["code"],
+        in_time=usage["in_time"],
+        code=usage["code"],
         cpu_s=used,
-        pss=told["pss"],
-        rss=told["rss"],
+        pss=usage["pss"],
+        rss=usage["rss"],
         load=load,
         broker_cpu_s=brokers,
         other_cpu_s=max(0.0, other),
         log=log,
         said=said,
-        samples=tuple(Sample(one["seconds"], one["cpu_s"], one["pss"]) for one in told["samples"]),
+        samples=tuple(Sample(sample["seconds"], sample["cpu_s"], sample["pss"]) for sample in usage["samples"]),
     )
 
 
 def _read(process: "subprocess.Popen[bytes]", begin: float) -> tuple[list[Mark], dict[str, str]]:
-    """Return the marks and the other words of a program until it ends."""
+    """Return the marks and the other properties that a program prints until it ends."""
     assert process.stdout is not None
     marks: list[Mark] = []
     said: dict[str, str] = {}
     with process.stdout as lines:
         for line in lines:
-            found = _told(line)
-            now = time.monotonic() - begin - found.get("ago", 0)
-            if "events" in found:
-                marks.append(Mark(int(found["events"]), now))
-            elif "rows" in found:
-                marks.append(Mark((marks[-1].events if marks else 0) + int(found["rows"]), now))
-            elif "said" in found:
-                said.update(found["said"])
+            values = _parse(line)
+            now = time.monotonic() - begin - values.get("ago", 0)
+            if "events" in values:
+                marks.append(Mark(int(values["events"]), now))
+            elif "rows" in values:
+                marks.append(Mark((marks[-1].events if marks else 0) + int(values["rows"]), now))
+            elif "said" in values:
+                said.update(values["said"])
     return marks, said
 
 
-def _told(line: bytes) -> dict[str, Any]:
+def _parse(line: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(line)
-    except ValueError:  # a word of the engine itself
+        values = json.loads(line)
+    except ValueError:  # other output of the engine
         return {}
-    return found if isinstance(found, dict) else {}
+    return values if isinstance(values, dict) else {}
 
 
 def _busy() -> float:
-    """Return the CPU seconds that the machine has worked, all told."""
+    """Return the CPU seconds of all processes on the machine."""
     with open("/proc/stat", encoding="ascii") as file:
-        user, nice, system, _idle, _wait, interrupts, soft, *_ = (int(one) for one in file.readline().split()[1:])
+        user, nice, system, _idle, _wait, interrupts, soft, *_ = (int(number) for number in file.readline().split()[1:])
     return (user + nice + system + interrupts + soft) / _TICKS
 
 

@@ -1,33 +1,33 @@
-"""What an engine wrote: read from its topic or table, and held against what is right."""
+"""The results of an engine, read from its topic or table and compared with the expected results."""
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.truth import Told, Truth, minute_of
+from benchmarks.truth import SessionResult, Truth, minute_of
 from respool import topics
 from respool.kafka import Kafka
 
 
 def windows(kafka: Kafka, topic: str) -> Iterator[tuple[int, int]]:
-    """Yield the starts of windows and their counts, in the order in which they were told."""
+    """Yield the starts of windows and their counts, in the order in which they were published."""
     for _, value in _records(kafka, topic):
         if value is not None:
-            found = json.loads(value.decode())
-            yield minute_of(found["window"]["start"]), found["count"]
+            result = json.loads(value.decode())
+            yield minute_of(result["window"]["start"]), result["count"]
 
 
-def sessions(kafka: Kafka, topic: str) -> Iterator[Told]:
-    """Yield what was told of sessions, in the order in which it was told of each visit."""
+def sessions(kafka: Kafka, topic: str) -> Iterator[SessionResult]:
+    """Yield the results of sessions; those of a visit in the order in which they were published."""
     for key, value in _records(kafka, topic):
-        found: dict[str, Any] = json.loads((value or key or b"{}").decode())  # of bytes it takes twice as long
-        start = minute_of(found["session_start"])
+        result: dict[str, Any] = json.loads((value or key or b"{}").decode())  # parsing bytes takes twice as long
+        start = minute_of(result["session_start"])
         if value is None:
-            yield Told(found["visit_id"], start, None, None)
+            yield SessionResult(result["visit_id"], start, None, None)
         else:
-            end, pages = minute_of(found["session_end"]), found["visited_pages"]
-            yield Told(found["visit_id"], start, end, pages, bool(found["is_finished"]))
+            end, pages = minute_of(result["session_end"]), result["visited_pages"]
+            yield SessionResult(result["visit_id"], start, end, pages, bool(result["is_finished"]))
 
 
 def table_bytes(table: Path) -> int:
@@ -38,21 +38,21 @@ def table_bytes(table: Path) -> int:
 
 
 def wrong_archive(truth: Truth, table: Path) -> str | None:
-    """Return what is wrong with an archive; None when every record is there once, in the partition of its hour."""
+    """Return what is wrong with an archive; None if it has every record once, in the partition of its hour."""
     import pyarrow.compute as pc
     from deltalake import DeltaTable
 
     rows = DeltaTable(str(table)).to_pyarrow_table(columns=["partition", "offset", "value", "event_date", "event_hour"])
     if rows.num_rows != truth.events:
-        return f"{rows.num_rows:,} of {truth.events:,} records are there"
-    once = rows.group_by(["partition", "offset"]).aggregate([]).num_rows
-    if once != truth.events:
-        return f"{truth.events - once:,} records are there more than once"
+        return f"{rows.num_rows:,} of {truth.events:,} records are archived"
+    distinct = rows.group_by(["partition", "offset"]).aggregate([]).num_rows
+    if distinct != truth.events:
+        return f"{truth.events - distinct:,} records are archived more than once"
     length = pc.sum(pc.binary_length(rows["value"])).as_py()
     if length != truth.value_bytes:
-        return f"the values have {length:,} bytes in all, and should have {truth.value_bytes:,}"
+        return f"the values have {length:,} bytes in all, expected {truth.value_bytes:,}"
     counts = rows.group_by(["event_date", "event_hour"]).aggregate([("offset", "count")]).to_pylist()
-    hours = {_hour(str(one["event_date"]), int(one["event_hour"])): one["offset_count"] for one in counts}
+    hours = {_hour(str(row["event_date"]), int(row["event_hour"])): row["offset_count"] for row in counts}
     return None if hours == truth.hours else "records are in the partition of another hour"
 
 
@@ -67,7 +67,7 @@ def _adds(table: Any) -> dict[str, list[Any]]:
 
 
 def _records(kafka: Kafka, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Yield keys and values; those of one partition in their order, which is the order of a key."""
+    """Yield keys and values, partition by partition, so that the records of a key are in order."""
     from confluent_kafka import Consumer, TopicPartition
 
     ends = topics.end_offsets(kafka, topic)
@@ -82,9 +82,9 @@ def _records(kafka: Kafka, topic: str) -> Iterator[tuple[bytes | None, bytes | N
                 for message in consumer.consume(10_000, 1.0):
                     if message.error() is None:
                         at = (message.offset() or 0) + 1
-                        if ("pathway_diff", b"-1") not in (message.headers() or ()):  # a row that it takes back
+                        if ("pathway_diff", b"-1") not in (message.headers() or ()):  # a retracted row
                             yield message.key(), message.value()
-                # Transactions leave marks at the end that are no records.
-                at = max(at, *(one.offset for one in consumer.position([TopicPartition(topic, partition)])))
+                # Transactions leave markers at the end that are not records.
+                at = max(at, *(position.offset for position in consumer.position([TopicPartition(topic, partition)])))
     finally:
         consumer.close()

@@ -1,4 +1,4 @@
-"""The report: tables for readers, everything as JSON, a chart."""
+"""The report: tables in Markdown, all figures as JSON, a chart."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ _BEGIN, _END = "<!-- figures -->", "<!-- end of figures -->"
 
 
 def write(results: Results, out: Path) -> str:
-    """Write report.md, report.json and report.svg into a folder, and return the first."""
+    """Write report.md, report.json and report.svg to a folder, and return the text of report.md."""
     out.mkdir(parents=True, exist_ok=True)
     text = markdown(results)
     (out / "report.md").write_text(text, encoding="utf-8")
@@ -30,12 +30,12 @@ def write(results: Results, out: Path) -> str:
 
 
 def publish(out: Path, docs: Path) -> None:
-    """Copy the chart and the figures of a report to the docs, its tables between two marks of performance.md."""
+    """Copy the chart and the figures of a report to the docs, with the tables between two markers in performance.md."""
     page = docs / "performance.md"
     before, begin, rest = page.read_text(encoding="utf-8").partition(_BEGIN)
     _, end, after = rest.partition(_END)
     if not (begin and end):
-        raise SystemExit(f"{page} has no place for figures: it needs a line {_BEGIN} and a line {_END}")
+        raise SystemExit(f"{page} has no place for figures: expected a line {_BEGIN} and a line {_END}")
     _, _, tables = (out / "report.md").read_text(encoding="utf-8").partition("\n")  # without its title
     deeper = tables.strip().replace("\n## ", "\n### ")
     shutil.copyfile(out / "report.svg", docs / "performance.svg")
@@ -44,7 +44,7 @@ def publish(out: Path, docs: Path) -> None:
 
 
 def markdown(results: Results) -> str:
-    """Return the report for readers."""
+    """Return the report as Markdown."""
     parts = [_head(results), _goals(results)]
     parts += [_compared(results, job) for job in _COMPARED if any(run.job == job for run in results.runs)]
     parts += [part for part in (_growth(results), _reprocess(results), _rewind(results), _start(results)) if part]
@@ -56,32 +56,32 @@ def _head(results: Results) -> str:
     machine, options = results.machine, results.options
     runs = f"{options['runs']} run{'s' * (options['runs'] != 1)}"
     return (
-        f"# respool beside its peers\n\n"
+        f"# respool compared with its peers\n\n"
         f"{machine['at']}, {machine['cores']} cores of {machine['model']}, {machine['memory_gb']} GB, "
         f"load at the start {machine['load']}. {options['events']:,} events, {runs} of each engine, in turns; figures "
-        "are medians, with the range of the runs. An engine whose time was up is run once. A figure counts only if the "
-        "result was right, or was on its way when the time was up."
+        "are medians, with the range of the runs. An engine that reached the time limit is run "
+        "once. A figure counts only if the result was right, or if the run was stopped at the time limit."
     )
 
 
 def _goals(results: Results) -> str:
     rows = [
-        (one.job, one.wanted, one.found, "met" if one.met else f"**not met**: {one.share:.0%} of it")
-        for one in goals(results)
+        (goal.job, goal.target, goal.measured, "met" if goal.met else f"**not met**: {goal.share:.0%} of the target")
+        for goal in goals(results)
     ]
     return "## Goals\n\n" + _table(("job", "goal", "measured", ""), rows) if rows else ""
 
 
 def _compared(results: Results, job: str) -> str:
     events = results.options["events"]
-    names = [name for name, told in results.engines.items() if job in told["promises"] and not told["not_run"]]
+    names = [name for name, engine in results.engines.items() if job in engine["promises"] and not engine["not_run"]]
     rows = [_row(results, job, name) for name in names]
     size = job == "archive"
     heads = ["engine", "steady, thousand/s", "whole run, s", "CPU s", "memory, MB", *(["table, MB"] if size else [])]
-    heads += ["recovers", "load", "others' CPU s", "notes"]
+    heads += ["recovers", "load", "other CPU s", "notes"]
     text = f"## {job}\n\n{_COMPARED[job]} Steady: after the first {warm_up(events):,} events. "
-    text += "CPU and memory are of the whole process tree, the broker's apart; shared pages count once.\n\n"
-    text += _table(heads, rows) + "\n\nWhat each promises:\n"
+    text += "CPU and memory are those of the whole process tree, without the broker; shared pages count once.\n\n"
+    text += _table(heads, rows) + "\n\nWhat each engine promises:\n"
     return text + "".join(
         f"\n- {results.engines[name]['title']} ({results.engines[name]['runs_on']}): "
         f"{results.engines[name]['promises'][job]}."
@@ -91,15 +91,15 @@ def _compared(results: Results, job: str) -> str:
 
 def _row(results: Results, job: str, name: str) -> list[str]:
     def figure(of: str, digits: int, scale: float = 1.0) -> str:
-        found = results.figure(job, name, of)
-        return found.text(digits, scale) if found else "–"
+        values = results.figure(job, name, of)
+        return values.text(digits, scale) if values else "–"
 
-    told = results.engines[name]
-    cells = [told["title"], figure("steady", 1, 1e-3), figure("wall_s", 1), figure("cpu_s", 1), figure("pss_mb", 0)]
+    engine = results.engines[name]
+    cells = [engine["title"], figure("steady", 1, 1e-3), figure("wall_s", 1), figure("cpu_s", 1), figure("pss_mb", 0)]
     if job == "archive":
         cells.append(figure("table_bytes", 1, 1e-6))
     notes = "; ".join(results.problems(job, name))
-    return [*cells, "yes" if told["recovers"] else "no", figure("load", 1), figure("other_cpu_s", 0), notes]
+    return [*cells, "yes" if engine["recovers"] else "no", figure("load", 1), figure("other_cpu_s", 0), notes]
 
 
 def _growth(results: Results) -> str:
@@ -123,15 +123,15 @@ def _growth(results: Results) -> str:
         "size",
         "events",
         "open visits",
-        "CPU s a million",
-        "s a million",
+        "CPU s per million",
+        "s per million",
         "memory, MB",
-        "its growth",
+        "memory growth",
         "notes",
     )
     return (
-        "## growth\n\nrespool alone, more events and as many more open visits, a tenth of the smallest size a batch; "
-        "cost after the warm-up; growth of memory: last quarter of the events against the second.\n\n"
+        "## growth\n\nrespool only, with more events and proportionally more open visits; a batch is a tenth of the "
+        "smallest size. Cost after the warm-up; memory growth: last quarter of the events relative to the second.\n\n"
         + _table(heads, rows)
     )
 
@@ -142,7 +142,7 @@ def _reprocess(results: Results) -> str:
         for row in results.reprocess
     ]
     heads = ("way", "days", "records", "KB read", "s")
-    return "## reprocess\n\nOne window of 10 minutes out of an archive.\n\n" + _table(heads, rows) if rows else ""
+    return "## reprocess\n\nA window of 10 minutes, computed from an archive.\n\n" + _table(heads, rows) if rows else ""
 
 
 def _rewind(results: Results) -> str:
@@ -164,7 +164,7 @@ def _start(results: Results) -> str:
 
 
 def _not_run(results: Results) -> str:
-    reasons = [f"- {told['title']}: {told['not_run']}" for told in results.engines.values() if told["not_run"]]
+    reasons = [f"- {engine['title']}: {engine['not_run']}" for engine in results.engines.values() if engine["not_run"]]
     return "## Not run\n\n" + "\n".join(reasons) if reasons else ""
 
 
@@ -177,7 +177,7 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of Markdown whose columns are aligned for a terminal, too."""
+    """Return a Markdown table whose columns are also aligned in a terminal."""
     lines = [list(heads), *(list(row) for row in rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(heads))]
     text = [

@@ -1,16 +1,16 @@
-"""How long one 10-minute window of `visit-counts` takes from archives of 1, 10 and 100 days, and how much is read.
+"""Time and bytes read to compute a 10-minute window of `visit-counts` from archives of 1, 10 and 100 days.
 
-Two ways to the same count are compared. `reprocess` is what `respool reprocess --dry-run` does once Spark has started:
-read the table's log, make the plan, check that the archive is complete, compute. `walk-through` is the way of a batch
-job written by hand: read the whole table, parse the JSON of every value, keep `event_time >= start AND event_time <=
-end`, count by window. The first must take as long and read as much from every archive: the exit code is 1 when the
-largest takes more than 1.5 times as long as the smallest, or the bytes differ.
+Two ways to compute the same count are compared. `reprocess` is what `respool reprocess --dry-run` does after Spark has
+started: read the table's log, make the plan, check that the archive is complete, compute. `walk-through` is a batch job
+written by hand: read the whole table, parse the JSON of every value, keep `event_time >= start AND event_time <= end`,
+count by window. The time and the bytes of `reprocess` must not depend on the size of the archive: the exit code is 1 if
+the largest takes more than 1.5 times as long as the smallest, or if the bytes differ.
 
-The archives are made up by delta-rs: one commit for each day, one file for each hour of event time, one Kafka
-partition, values as `respool generate` writes them; the window is one of the first day. The smaller ones are the first
-days of the largest, the very same files. All runs are in one Spark session, after some on the smallest archive that do
-not count; archives and ways take turns, so that a JVM that still gets faster favours none. Before every run Spark
-forgets the tables' logs. A figure counts only if the count is right.
+The archives are written by delta-rs: a commit for each day, a file for each hour of event time, a single Kafka
+partition, values as `respool generate` writes them. The window is in the first day. The smaller archives consist of the
+same files as the first days of the largest. All runs share a Spark session, after warm-up runs on the smallest archive;
+archives and ways take turns, so that a JVM that is still warming up favors none of them. Before every run Spark's cache
+of table logs is cleared. A figure counts only if the count is right.
 """
 
 import argparse
@@ -57,12 +57,12 @@ _PAGES = ("home", "categories", "cart", "search", "contact", "about")
 
 @dataclass(frozen=True)
 class Archive:
-    """An archive that was made.
+    """An archive written for the benchmark.
 
     Attributes:
-        table: Where it is.
-        days: How many days of event time it has.
-        records: How many records.
+        table: The path of the table.
+        days: The number of days of event time.
+        records: The number of records.
     """
 
     table: str
@@ -72,12 +72,12 @@ class Archive:
 
 @dataclass(frozen=True)
 class Measured:
-    """One run.
+    """The measurements of a run.
 
     Attributes:
         seconds: How long it took.
-        read: What it had to read, by the table's log.
-        events: What was computed from, to ask Spark which files it reads.
+        read: The files and bytes to read, according to the table's log.
+        events: The events of the computation, from which Spark reports the files that it reads.
     """
 
     seconds: float
@@ -86,11 +86,11 @@ class Measured:
 
 
 def make_archives(folder: Path, days: Sequence[int], per_hour: int) -> list[Archive]:
-    """Make an archive for each number of days, and return them in that order."""
+    """Write an archive for each number of days, and return them in that order."""
     from deltalake import CommitProperties, DeltaTable, write_deltalake
 
     growing = folder / "growing"
-    found = []
+    archives = []
     for day in range(max(days)):
         known = Archived(day - 1, {(TOPIC, 0): day * 24 * per_hour - 1} if day else {})
         write_deltalake(
@@ -98,20 +98,20 @@ def make_archives(folder: Path, days: Sequence[int], per_hour: int) -> list[Arch
             _visits(day, per_hour),
             mode="append",
             partition_by=list(PARTITION_COLUMNS),
-            # As the archive's own sink notes what was there before, so that nobody must read the table to know.
+            # As the archive's sink records the earlier contents, so that they are known without reading the table.
             commit_properties=CommitProperties(custom_metadata={"userMetadata": known.to_json()}),
         )
         if day + 1 in days:
             DeltaTable(str(growing)).create_checkpoint()
             table = folder / f"{day + 1}-days"
             shutil.copytree(growing, table, copy_function=os.link)
-            found.append(Archive(str(table), day + 1, (day + 1) * 24 * per_hour))
+            archives.append(Archive(str(table), day + 1, (day + 1) * 24 * per_hour))
     shutil.rmtree(growing)
-    return found
+    return archives
 
 
 def _visits(day: int, per_hour: int) -> "pa.Table":
-    """Return the records of a day as the archive has them, evenly spread."""
+    """Return the records of a day in the format of the archive, at even intervals."""
     import pyarrow as pa
 
     first = day * 24 * per_hour
@@ -130,7 +130,7 @@ def _visits(day: int, per_hour: int) -> "pa.Table":
 
 
 def _value(number: int, at: datetime) -> bytes:
-    visit = number * 7919 % 1_000_003  # spread, so that the values do not compress better than real ones
+    visit = number * 7919 % 1_000_003  # spread, so that the values do not compress better than real values
     return (
         f'{{"event_id": "click-{number}", "visit_id": "139630864590304_{visit}", '
         f'"event_time": "{at:%Y-%m-%dT%H:%M:%S.%f}", "page": "{_PAGES[visit % len(_PAGES)]}"}}'
@@ -142,7 +142,7 @@ def _time(number: int, per_hour: int) -> datetime:
 
 
 def expected(per_hour: int) -> int:
-    """Return how many visits the window has."""
+    """Return the number of visits in the window."""
     return sum(ASKED.start <= _time(number, per_hour) < ASKED.end for number in range(24 * per_hour))
 
 
@@ -155,9 +155,9 @@ def by_reprocess(spark: "SparkSession", archive: Archive, count: int) -> Measure
     reader = ArchiveReader(archive.table)
     plan = make_plan(Request(pipeline, ASKED), reader, live, _NOW)
     check_beginning(spark, reader, plan)
-    found = preview(Job(spark, None, Settings(), plan, reader), 20, lambda done, results: None)
+    result = preview(Job(spark, None, Settings(), plan, reader), 20, lambda done, results: None)
     seconds = time.perf_counter() - start
-    counts = [json.loads(value)["count"] for value in found.values]
+    counts = [json.loads(value)["count"] for value in result.values]
     require("reprocess", archive, counts, count)
     return Measured(seconds, reader.was_read(), _events(spark, plan))
 
@@ -178,14 +178,14 @@ def by_walk_through(spark: "SparkSession", archive: Archive, count: int) -> Meas
     visits = visits.where((at >= F.lit(ASKED.start)) & (at <= F.lit(ASKED.end)))
     rows = visits.groupBy(F.window("event_time", "10 minutes")).count().collect()
     seconds = time.perf_counter() - start
-    # A visit at the very end is counted too, in a window of its own.
+    # A visit at exactly the end is also counted, in the next window.
     counts = [row["count"] for row in rows if row.window.start.timestamp() == ASKED.start.timestamp()]
     require("walk-through", archive, counts, count)
     return Measured(seconds, ArchiveReader(archive.table).size, visits)
 
 
 def require(way: str, archive: Archive, counts: Sequence[int], count: int) -> None:
-    """Raise SystemExit when a way does not give one result, the right one."""
+    """Raise SystemExit unless a way returns exactly the right count."""
     if list(counts) != [count]:
         raise SystemExit(f"{way} counts {list(counts)} visits in the archive of {archive.days} days; there are {count}")
 
@@ -194,7 +194,7 @@ WAYS = {"reprocess": by_reprocess, "walk-through": by_walk_through}
 
 
 def _seen(frame: "DataFrame") -> Size:
-    files = [Path(unquote(urlparse(one).path)) for one in frame.inputFiles()]
+    files = [Path(unquote(urlparse(url).path)) for url in frame.inputFiles()]
     return Size(len(files), sum(file.stat().st_size for file in files))
 
 
@@ -202,23 +202,23 @@ def measure_all(
     spark: "SparkSession", archives: Sequence[Archive], count: int, repeat: int, warm_up: int
 ) -> list[dict[str, Any]]:
     """Return a row for each way and archive."""
-    runs: dict[tuple[str, int], list[Measured]] = {(way, one.days): [] for way in WAYS for one in archives}
+    runs: dict[tuple[str, int], list[Measured]] = {(way, archive.days): [] for way in WAYS for archive in archives}
     for number in range(-warm_up, repeat):
         first = number % len(archives)
-        # Each comes first in its turn, as what ran before, and what else the machine does, may slow down the next.
+        # Each archive is first in turn, because earlier runs and other load may slow down the next run.
         for archive in (*archives[first:], *archives[:first]) if number >= 0 else archives[:1]:
             for way, compute in WAYS.items():
-                # As in a new process: Spark keeps what it knows of a table otherwise.
+                # As in a new process; otherwise Spark caches the log of a table.
                 jvm: Any = spark._jvm
                 jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-                found = compute(spark, archive, count)
+                measured = compute(spark, archive, count)
                 if number >= 0:
-                    runs[way, archive.days].append(found)
+                    runs[way, archive.days].append(measured)
     return [_row(way, archive, runs[way, archive.days]) for way in WAYS for archive in archives]
 
 
 def _row(way: str, archive: Archive, runs: Sequence[Measured]) -> dict[str, Any]:
-    seconds = [one.seconds for one in runs]
+    seconds = [run.seconds for run in runs]
     size, seen = ArchiveReader(archive.table).size, _seen(runs[-1].events)
     return {
         "way": way,
@@ -243,15 +243,15 @@ def ratio(rows: Sequence[dict[str, Any]]) -> float:
 
 
 def complaints(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return what is not as it must be."""
+    """Return the requirements that are not met."""
     mine = [row for row in rows if row["way"] == "reprocess"]
-    found = []
+    problems = []
     if ratio(rows) > MOST:
-        found.append(f"The largest archive takes {ratio(rows):.2f} times as long as the smallest; allowed is {MOST}")
+        problems.append(f"The largest archive takes {ratio(rows):.2f} times as long as the smallest; allowed is {MOST}")
     for name in ("read_bytes", "spark_bytes"):
         if len({row[name] for row in mine}) > 1:
-            found.append(f"{name} differ: {', '.join(f'{row[name]:,}' for row in mine)}")
-    return found
+            problems.append(f"{name} differ: {', '.join(f'{row[name]:,}' for row in mine)}")
+    return problems
 
 
 def _show(rows: Sequence[dict[str, Any]]) -> None:
@@ -268,19 +268,21 @@ def _show(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _sizes(text: str) -> list[int]:
-    found = sorted({int(one) for one in text.split(",")})
-    if found[0] < 1:
+    sizes = sorted({int(size) for size in text.split(",")})
+    if sizes[0] < 1:
         raise ValueError(text)
-    return found
+    return sizes
 
 
 def main() -> None:
-    """Measure, print a table, and exit with 1 when the time or the bytes grow with the archive."""
+    """Measure, print a table, and exit with 1 if the time or the bytes grow with the archive."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--days", type=_sizes, default="1,10,100", metavar="N,N,…", help="sizes of the archives")
-    parser.add_argument("--per-hour", type=int, default=2_000, metavar="N", help="visits in an hour of event time")
-    parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs that count")
-    parser.add_argument("--warm-up", type=int, default=3, metavar="N", help="runs on the smallest that do not count")
+    parser.add_argument("--per-hour", type=int, default=2_000, metavar="N", help="visits per hour of event time")
+    parser.add_argument("--repeat", type=int, default=3, metavar="N", help="measured runs")
+    parser.add_argument(
+        "--warm-up", type=int, default=3, metavar="N", help="runs on the smallest archive that are not measured"
+    )
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures to this file")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="respool-bench-") as made:
@@ -291,10 +293,10 @@ def main() -> None:
     print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
     if asked.json:
         asked.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    found = complaints(rows)
+    problems = complaints(rows)
     fine = f"The largest archive takes {ratio(rows):.2f} times as long as the smallest, and the same bytes are read."
-    print("\n".join(found) or fine)
-    sys.exit(1 if found else 0)
+    print("\n".join(problems) or fine)
+    sys.exit(1 if problems else 0)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What was measured, as plain data: runs, their medians, and the whole report as JSON."""
+"""Measurements as plain data: runs, their medians, and the whole report as JSON."""
 
 import statistics
 from collections.abc import Collection, Mapping, Sequence
@@ -10,27 +10,27 @@ from benchmarks.measure import Measured, memory_growth, steady, steady_cpu
 
 @dataclass(frozen=True)
 class Run:
-    """One run of an engine.
+    """A run of an engine.
 
     Attributes:
-        job: What it did.
-        engine: Its name.
-        status: `right`: its result was checked; `wrong`; `stopped`: the time was up; `failed`.
+        job: The job.
+        engine: The name of the engine.
+        status: `right`: its result was checked; `wrong`; `stopped` at the time limit; `failed`.
         why: What is wrong, or why it failed.
-        events: How many events it dealt with.
-        steady: Events a second after the warm-up.
+        events: The number of events processed.
+        steady: Events per second after the warm-up.
         wall_s: Seconds from its start to its last output.
         cpu_s: CPU seconds of its process tree.
         steady_cpu_s: CPU seconds for each million events after the warm-up.
-        pss_mb: The most memory of the tree, in megabytes, shared pages counted once.
-        rss_mb: The same, counted for each process.
-        load: The machine's load before.
-        broker_cpu_s: CPU seconds of the broker meanwhile.
-        other_cpu_s: CPU seconds of others meanwhile.
-        memory_growth: Its memory during the last quarter of the events against that during the second.
-        table_bytes: What its table takes on disk, of an archive.
-        marks: How far it was, in events and seconds; at most some 50 of them.
-        said: What it told of itself.
+        pss_mb: The peak memory of the tree, in megabytes, with shared pages counted once.
+        rss_mb: The same, with shared pages counted for each process.
+        load: The machine's load average before the run.
+        broker_cpu_s: CPU seconds of the broker during the run.
+        other_cpu_s: CPU seconds of all other processes during the run.
+        memory_growth: The ratio of its memory in the last quarter of the events to the second quarter.
+        table_bytes: The size of its table on disk, for an archive.
+        marks: Its progress, in events and seconds; about 50 at most.
+        said: Other properties that it printed.
     """
 
     job: str
@@ -54,33 +54,33 @@ class Run:
 
     @property
     def fastest(self) -> float | None:
-        """Events a second between the two marks where it was fastest: for one without a steady rate."""
+        """Events per second between the two marks where it was fastest, for a run without a steady rate."""
         pairs = zip(self.marks, self.marks[1:], strict=False)
         rates = [(after - before) / (end - begin) for (before, begin), (after, end) in pairs if end > begin]
         return max(rates, default=None)
 
     @property
     def counts(self) -> bool:
-        """Whether its figures count: the result was right, or it was on its way when the time was up."""
+        """Whether its figures count: the result was right, or the run was stopped at the time limit."""
         return self.status in ("right", "stopped")
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The median of several figures, the least and the most of them."""
+    """The median, the minimum and the maximum of several figures."""
 
     median: float
     least: float
     most: float
 
     def text(self, digits: int = 0, scale: float = 1.0) -> str:
-        """Return it for readers: the median, and the range behind it when there is one."""
-        median, least, most = (f"{one * scale:,.{digits}f}" for one in (self.median, self.least, self.most))
+        """Return the median, followed by the range unless all figures are equal."""
+        median, least, most = (f"{value * scale:,.{digits}f}" for value in (self.median, self.least, self.most))
         return median if least == most else f"{median} ({least}–{most})"
 
 
 def spread(values: Sequence[float]) -> Spread | None:
-    """Return the median and the range; None for no figures."""
+    """Return the median and the range; None without figures."""
     return Spread(statistics.median(values), min(values), max(values)) if values else None
 
 
@@ -90,12 +90,12 @@ def run_of(
     """Return a run as it is reported.
 
     Args:
-        job: What it did.
-        engine: Its name.
-        events: How many events there are.
-        measured: What it took.
-        wrong: What is wrong with its result; None when it is right or could not be checked.
-        table_bytes: What its table takes on disk.
+        job: The job.
+        engine: The name of the engine.
+        events: The number of events in the topic.
+        measured: The measurements.
+        wrong: What is wrong with its result; None if it is right or could not be checked.
+        table_bytes: The size of its table on disk.
     """
     if wrong is not None:
         status, why = "wrong", wrong
@@ -123,19 +123,19 @@ def run_of(
         other_cpu_s=round(measured.other_cpu_s, 2),
         memory_growth=memory_growth(measured, events),
         table_bytes=table_bytes,
-        marks=tuple((one.events, round(one.seconds, 3)) for one in measured.marks[::each]),
+        marks=tuple((mark.events, round(mark.seconds, 3)) for mark in measured.marks[::each]),
         said=dict(measured.said),
     )
 
 
 @dataclass
 class Results:
-    """Everything that was measured.
+    """All measurements.
 
     Attributes:
-        machine: What it was measured on.
-        options: What was asked for.
-        engines: What is known of each engine: title, recovers, runs_on, promises, not_run with its reason.
+        machine: The machine.
+        options: The options of the benchmark.
+        engines: The properties of each engine: title, recovers, runs_on, promises, and the reason in not_run.
         runs: All runs of the jobs counts, sessions and archive.
         growth: The rows of the job growth.
         reprocess: The rows of the job reprocess.
@@ -153,32 +153,32 @@ class Results:
     start: list[dict[str, Any]] = field(default_factory=list)
 
     def of(self, job: str, engine: str) -> list[Run]:
-        """Return the runs of an engine whose figures count; none at all when one of them was wrong."""
-        found = [one for one in self.runs if (one.job, one.engine) == (job, engine)]
-        return [] if any(one.status == "wrong" for one in found) else [one for one in found if one.counts]
+        """Return the runs of an engine whose figures count; no runs at all if any of them was wrong."""
+        runs = [run for run in self.runs if (run.job, run.engine) == (job, engine)]
+        return [] if any(run.status == "wrong" for run in runs) else [run for run in runs if run.counts]
 
     def figure(self, job: str, engine: str, name: str) -> Spread | None:
         """Return a figure of an engine, over its runs."""
-        values = [getattr(one, name) for one in self.of(job, engine)]
-        return spread([one for one in values if one is not None])
+        values = [getattr(run, name) for run in self.of(job, engine)]
+        return spread([value for value in values if value is not None])
 
     def problems(self, job: str, engine: str) -> list[str]:
-        """Return what is to be told of an engine's runs beside the figures, each once."""
-        runs = [one for one in self.runs if (one.job, one.engine) == (job, engine)]
-        return list(dict.fromkeys(f"{one.status}: {one.why}" for one in runs if one.status != "right"))
+        """Return the problems of an engine's runs, each once."""
+        runs = [run for run in self.runs if (run.job, run.engine) == (job, engine)]
+        return list(dict.fromkeys(f"{run.status}: {run.why}" for run in runs if run.status != "right"))
 
     def to_json(self) -> dict[str, Any]:
-        """Return all of it as plain data."""
+        """Return all measurements as plain data."""
         return asdict(self)
 
     @staticmethod
     def from_json(facts: Mapping[str, Any]) -> "Results":
-        """Return what `to_json` gave."""
-        runs = [Run(**{**one, "marks": tuple(tuple(mark) for mark in one["marks"])}) for one in facts["runs"]]
+        """Return the measurements from the data that `to_json` returns."""
+        runs = [Run(**{**run, "marks": tuple(tuple(mark) for mark in run["marks"])}) for run in facts["runs"]]
         return Results(**{**facts, "runs": runs})
 
     def without(self, jobs: Collection[str], engines: Collection[str]) -> "Results":
-        """Return what is left when some jobs of some engines are to be measured again."""
-        runs = [one for one in self.runs if not (one.job in jobs and one.engine in engines)]
-        others: dict[str, Any] = {one: [] for one in ("growth", "reprocess", "rewind", "start") if one in jobs}
+        """Return these measurements without some jobs of some engines, which are measured again."""
+        runs = [run for run in self.runs if not (run.job in jobs and run.engine in engines)]
+        others: dict[str, Any] = {job: [] for job in ("growth", "reprocess", "rewind", "start") if job in jobs}
         return replace(self, runs=runs, **others)

@@ -1,8 +1,8 @@
-"""How long `respool checkpoint show` and the plan of a rewind take, by the number of batches that are kept.
+"""Time of `respool checkpoint show` and of planning a rewind, by the number of retained batches.
 
-The checkpoints are made up: files of the names, sizes and contents that Spark 4.2 writes for a windowed count with
-RocksDB and changelogs, hidden checksum files included, 100 versions of state in each partition. Each command is a
-process of its own, as a user starts it; the figures are medians of several runs, after one that does not count.
+The checkpoints are generated: files with the names, sizes and contents that Spark 4.2 writes for a windowed count with
+RocksDB and changelogs, including hidden checksum files, with 100 versions of state in each partition. Each command is a
+separate process, as a user starts it; the figures are medians of several runs, after a run that is not measured.
 """
 
 import argparse
@@ -34,7 +34,7 @@ _EACH_SNAPSHOT = 10
 
 
 def make_checkpoint(folder: Path, batches: int, partitions: int) -> int:
-    """Write a checkpoint with so many batches and state partitions; return how many files it has."""
+    """Write a checkpoint with so many batches and state partitions; return the number of its files."""
     files = 0
     for name in ("offsets", "commits"):
         (folder / name).mkdir(parents=True)
@@ -71,13 +71,13 @@ def _write_store(folder: Path, batches: int) -> int:
 
 
 def _zip(table: str) -> bytes:
-    made = BytesIO()
+    buffer = BytesIO()
     named = {"localFileName": table[:6] + ".sst", "dfsSstFileName": table, "sizeBytes": 1200}
-    with zipfile.ZipFile(made, "w") as archive:
+    with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("metadata", f"v1\n{json.dumps({'sstFiles': [named], 'numKeys': 10})}")
         archive.writestr("MANIFEST-000005", bytes(400))
         archive.writestr("OPTIONS-000007", bytes(6000))
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 def _write(file: Path, data: bytes) -> None:
@@ -85,18 +85,18 @@ def _write(file: Path, data: bytes) -> None:
     (file.parent / f".{file.name}.crc").write_bytes(b"crc\0\0\0\2\0" + bytes(4 * (len(data) // 512 + 1)))
 
 
-def measure(words: list[str], runs: int) -> tuple[list[float], int]:
-    """Return the seconds that a command takes, run by run, and the most memory that it held, in bytes."""
+def measure(command: list[str], runs: int) -> tuple[list[float], int]:
+    """Return the seconds that a command takes in each run, and its peak memory in bytes."""
     seconds, memory = [], 0
     for _ in range(runs + 1):
         start = time.perf_counter()
-        process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         seconds.append(time.perf_counter() - start)
         memory = max(memory, usage.ru_maxrss * 1024)
         if process.returncode != 0:
-            raise SystemExit(f"{' '.join(words)} failed with {process.returncode}")
+            raise SystemExit(f"{' '.join(command)} failed with exit code {process.returncode}")
     return seconds[1:], memory
 
 
@@ -133,12 +133,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=int, nargs="+", default=[1_000, 10_000, 100_000], metavar="N")
     parser.add_argument("--partitions", type=int, default=200, metavar="N", help="state partitions")
-    parser.add_argument("--runs", type=int, default=5, metavar="N", help="runs that count")
+    parser.add_argument("--runs", type=int, default=5, metavar="N", help="measured runs")
     asked = parser.parse_args()
     respool = str(Path(sys.executable).parent / "respool")
     rows = measure_all(asked.batches, asked.partitions, asked.runs, respool)
     bare, _ = measure([respool, "--help"], asked.runs)
-    print(f"respool --help: {statistics.median(bare):.2f} s, the floor of every command; load {os.getloadavg()[0]:.1f}")
+    print(
+        f"respool --help: {statistics.median(bare):.2f} s, the minimum of every command; load {os.getloadavg()[0]:.1f}"
+    )
     print(f"{'command':8} {'batches':>8} {'files':>8} {'median s':>9} {'least':>7} {'most':>7} {'MiB':>5}")
     for row in rows:
         print(

@@ -1,7 +1,7 @@
-"""`make bench`: respool beside what a user would pick instead, on this machine, in one report.
+"""`make bench`: respool and its alternatives, measured on this machine, in a single report.
 
-Events are generated once into a topic of an embedded broker; engines take turns on it, each run a process tree of its
-own; a figure counts only if the result was right. What cannot be run is told with its reason.
+Events are generated once into a topic of an embedded broker. Engines take turns, and each run is a separate process
+tree. A figure counts only if the result was right. Engines that cannot be run are listed with the reason.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks import data, growth, report, reprocess, rewind, start
 from benchmarks.comparing import Bench, compare
 from benchmarks.engines import ENGINES, RESPOOL, Engine
-from benchmarks.environments import NotHere, Place
+from benchmarks.environments import NotAvailable, Place
 from benchmarks.results import Results
 from respool.kafka import Kafka
 from respool.local import broker
@@ -28,20 +28,20 @@ from respool.settings import Settings
 
 JOBS = ("counts", "sessions", "archive", "growth", "reprocess", "rewind", "start")
 COMPARED = ("counts", "sessions", "archive")
-_VISITS = 25_000  # visits at a time
+_VISITS = 25_000  # concurrent visits
 
 
 def options(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return what is asked for."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(
         prog="make bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = [one.name for one in ENGINES]
+    names = [engine.name for engine in ENGINES]
     parser.add_argument("--events", type=int, default=2_000_000, metavar="N", help="events of the compared jobs")
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="runs of each engine (3)")
     parser.add_argument("--only", type=_some(JOBS), default=list(JOBS), metavar="JOB,…", help=", ".join(JOBS))
     parser.add_argument("--engines", type=_some(names), default=names, metavar="NAME,…", help=", ".join(names))
-    parser.add_argument("--limit", type=float, default=200, metavar="SECONDS", help="the most time of a run (200)")
+    parser.add_argument("--limit", type=float, default=200, metavar="SECONDS", help="time limit of a run (200)")
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="environments, data, the broker (.bench)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the report goes (report in the folder)")
     parser.add_argument("--growth-events", type=int, default=1_000_000, metavar="N", help="events of the smallest size")
@@ -49,55 +49,63 @@ def options(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--days", type=_numbers, default=[1, 10, 100], metavar="N,…", help="days of reprocess's archives"
     )
-    parser.add_argument("--per-hour", type=int, default=2_000, metavar="N", help="visits an hour in them")
-    parser.add_argument("--batches", type=_numbers, default=[1_000, 10_000, 100_000], metavar="N,…", help="of rewind")
+    parser.add_argument(
+        "--per-hour", type=int, default=2_000, metavar="N", help="visits per hour of event time in the archives"
+    )
+    parser.add_argument(
+        "--batches",
+        type=_numbers,
+        default=[1_000, 10_000, 100_000],
+        metavar="N,…",
+        help="batches of the checkpoints of rewind",
+    )
     parser.add_argument("--partitions", type=int, default=200, metavar="N", help="state partitions of rewind")
     parser.add_argument("--publish", action="store_true", help="copy the chart and the figures to docs/")
-    parser.add_argument("--add", action="store_true", help="to the report that is there: measure in parts")
+    parser.add_argument("--add", action="store_true", help="add to the existing report")
     parser.add_argument("--offline", action="store_true", help="download nothing")
     return parser.parse_args(words)
 
 
 def _numbers(text: str) -> list[int]:
-    return sorted({int(one) for one in text.split(",")})
+    return sorted({int(number) for number in text.split(",")})
 
 
 def _some(known: Sequence[str]) -> Any:
     def parse(text: str) -> list[str]:
         asked = text.split(",")
-        unknown = [one for one in asked if one not in known]
+        unknown = [name for name in asked if name not in known]
         if unknown:
-            raise argparse.ArgumentTypeError(f"{unknown[0]} is none of {', '.join(known)}")
-        return [one for one in known if one in asked]
+            raise argparse.ArgumentTypeError(f"unknown name {unknown[0]!r}; expected any of {', '.join(known)}")
+        return [name for name in known if name in asked]
 
     return parse
 
 
 def say(text: str) -> None:
-    """Tell what goes on."""
+    """Print progress to standard error."""
     print(f"{datetime.now(timezone.utc):%H:%M:%S} {text}", file=sys.stderr, flush=True)
 
 
 def prepare(place: Place, names: Sequence[str], results: Results) -> list[Engine]:
-    """Make what the engines need, and return those that can run."""
-    found = []
+    """Install what the engines need, and return the engines that can run."""
+    available = []
     for engine in ENGINES:
         if engine.name not in names:
             continue
-        told: dict[str, Any] = {"title": engine.title, "recovers": engine.recovers, "runs_on": "", "not_run": ""}
-        told["promises"] = {job: promise.words for job, promise in engine.promises.items()}
-        results.engines[engine.name] = told
+        properties: dict[str, Any] = {"title": engine.title, "recovers": engine.recovers, "runs_on": "", "not_run": ""}
+        properties["promises"] = {job: promise.text for job, promise in engine.promises.items()}
+        results.engines[engine.name] = properties
         try:
-            told["runs_on"] = engine.prepare(place)
-            found.append(engine)
-        except NotHere as error:
-            told["not_run"] = str(error)
+            properties["runs_on"] = engine.prepare(place)
+            available.append(engine)
+        except NotAvailable as error:
+            properties["not_run"] = str(error)
             say(f"{engine.name} is not run: {error}")
-    return found
+    return available
 
 
 def measure(asked: argparse.Namespace, results: Results) -> None:
-    """Measure what is asked for, and add it to the results as it comes."""
+    """Measure the selected jobs, and add each measurement to the results immediately."""
     place = Place(asked.folder.absolute(), asked.offline)
     engines = prepare(place, asked.engines, results)
     if "start" in asked.only:
@@ -116,14 +124,14 @@ def measure(asked: argparse.Namespace, results: Results) -> None:
 
 
 def _with_broker(bench: Bench, asked: argparse.Namespace, engines: Sequence[Engine], results: Results) -> None:
-    jobs = [one for one in COMPARED if one in asked.only]
+    jobs = [job for job in COMPARED if job in asked.only]
     if "start" in asked.only:
         results.start += start.first_batches(bench, asked.runs)
     if jobs:
-        visits = min(_VISITS, max(1, asked.events // 80))  # few events have few visits, for as many rounds
+        visits = min(_VISITS, max(1, asked.events // 80))  # with fewer events, fewer visits of the same length
         events = data.prepare(bench.kafka, bench.place.folder / "data", asked.events, visits, say)
         for job in jobs:
-            able = [one for one in engines if job in one.promises]
+            able = [engine for engine in engines if job in engine.promises]
             compare(bench, job, able, events, asked.runs, results.runs)
     if "growth" in asked.only:
         growth.grow(bench, asked.growth_events, asked.growth_runs or asked.runs, results.growth)
@@ -156,26 +164,26 @@ def _plain(value: object) -> object:
 
 
 def _results(asked: argparse.Namespace, out: Path) -> Results:
-    """Return results to add to: none yet or, with --add, those of the report that is there."""
+    """Return the results to add to: empty or, with --add, those of the existing report."""
     new = Results(_machine(), {name: _plain(value) for name, value in vars(asked).items()})
     if not asked.add:
         return new
     try:
         old = Results.from_json(json.loads((out / "report.json").read_text(encoding="utf-8")))
     except FileNotFoundError:
-        sys.exit(f"There is no report in {out} to add to. Leave --add out.")
+        sys.exit(f"There is no report in {out} to add to. Run without --add.")
     for name in ("events", "runs"):
         if old.options[name] != new.options[name]:
-            sys.exit(f"The report in {out} has --{name} {old.options[name]}. Give the same, or leave --add out.")
+            sys.exit(f"The report in {out} has --{name} {old.options[name]}. Use the same value, or run without --add.")
     return old.without(asked.only, asked.engines)
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Measure, write the report, and print its tables; after a failure or Ctrl-C, of what was measured so far."""
+    """Measure, write the report, and print its tables; after a failure or Ctrl-C, with the measurements so far."""
     asked = options(words)
     out = asked.out or asked.folder / "report"
     results = _results(asked, out)
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what runs is ended, too
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: ends running processes, too
     try:
         measure(asked, results)
     finally:

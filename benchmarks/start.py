@@ -1,4 +1,4 @@
-"""Start: how soon `respool` answers, and how soon a pipeline has finished its first batch."""
+"""Start: the time of short `respool` commands, and the time until a pipeline has finished its first batch."""
 
 import os
 import tempfile
@@ -16,33 +16,33 @@ _BATCHES = 100
 
 def commands(runs: int) -> list[dict[str, Any]]:
     """Return a row for each command that needs no Spark."""
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made) / "checkpoint"
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "checkpoint"
         rewind.make_checkpoint(folder, _BATCHES, 2)
-        asked = {"respool --help": ["--help"], "respool checkpoint show": ["checkpoint", "show", str(folder)]}
-        found = []
-        for what, words in asked.items():
+        measured = {"respool --help": ["--help"], "respool checkpoint show": ["checkpoint", "show", str(folder)]}
+        rows = []
+        for what, words in measured.items():
             seconds, memory = rewind.measure([RESPOOL, *words], runs)
-            found.append(_row(what, "respool", seconds, None, memory / 1e6))
-    return found
+            rows.append(_row(what, "respool", seconds, None, memory / 1e6))
+    return rows
 
 
 def first_batches(bench: Bench, runs: int) -> list[dict[str, Any]]:
     """Return a row for each engine: seconds from the start of its process to the end of its first batch."""
-    made = data.prepare(bench.kafka, bench.place.folder / "data", _RECORDS, 50, bench.say)
+    dataset = data.prepare(bench.kafka, bench.place.folder / "data", _RECORDS, 50, bench.say)
     seconds: dict[str, list[float]] = {"respool": [], "pyspark": []}
     used: dict[str, list[float]] = {"respool": [], "pyspark": []}
     memory: dict[str, float] = {}
     for _ in range(runs):
         for engine in ENGINES:
             if engine.name in seconds:
-                one = run_once(bench, "counts", engine, made, batch=_RECORDS)
-                if one.status != "right":
-                    bench.say(f"start {engine.name}: {one.status} {one.why}")
+                run = run_once(bench, "counts", engine, dataset, batch=_RECORDS)
+                if run.status != "right":
+                    bench.say(f"start {engine.name}: {run.status} {run.why}")
                     continue
-                seconds[engine.name].append(one.marks[0][1])
-                used[engine.name].append(one.cpu_s)
-                memory[engine.name] = max(memory.get(engine.name, 0), one.pss_mb)
+                seconds[engine.name].append(run.marks[0][1])
+                used[engine.name].append(run.cpu_s)
+                memory[engine.name] = max(memory.get(engine.name, 0), run.pss_mb)
     return [
         _row("first batch of counts", name, seconds[name], used[name], memory[name])
         for name in seconds

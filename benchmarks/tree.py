@@ -1,9 +1,9 @@
-"""Run a command, and say what its whole process tree took: `python tree.py REPORT LIMIT_SECONDS COMMAND…`.
+"""Run a command and measure its whole process tree: `python tree.py REPORT LIMIT_SECONDS COMMAND…`.
 
-A process of its own stands above the tree, so that what the kernel sums up for ended children is the tree's and nothing
-else. It adopts processes whose parents end before them (they would go to init otherwise, with the CPU time they took),
-and ends all of them when the command is over or the time is up. Only the standard library is used, and little of it:
-this process runs beside what is measured.
+This is a separate process above the tree, so that the kernel's totals for ended children cover the tree and nothing
+else. It adopts processes whose parents end before them (otherwise init would, and their CPU time would be lost), and
+ends all of them when the command has ended or at the time limit. It uses little of the standard library and nothing
+else, as it runs during the measurement.
 """
 
 import ctypes
@@ -24,20 +24,20 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
-    """Run the command of the arguments; the exit code is its own, or 124 when the time was up."""
+    """Run the command of the arguments; exit with its exit code, or with 124 at the time limit."""
     report, limit, command = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
-    # Ctrl-C reaches all of them; the bench, which hears it too, then asks for the end.
+    # Ctrl-C reaches all processes; the benchmark, which receives it too, then sends SIGTERM.
     signal.signal(signal.SIGINT, lambda *_: None)
     signal.signal(signal.SIGTERM, lambda *_: _end_all())
     begin = time.monotonic()
     process = subprocess.Popen(command)
     samples: list[dict[str, float]] = []
     while process.poll() is None and time.monotonic() - begin < limit:
-        found = _sample()
-        # A process that has ended, and that nobody waits for, such as a worker of pyspark, is in earlier samples only.
-        found["cpu_s"] = max([found["cpu_s"], *(one["cpu_s"] for one in samples[-1:])])
-        samples.append({"seconds": time.monotonic() - begin, **found})
+        sample = _sample()
+        # A process that ended without being waited for, such as a worker of pyspark, is in earlier samples only.
+        sample["cpu_s"] = max([sample["cpu_s"], *(previous["cpu_s"] for previous in samples[-1:])])
+        samples.append({"seconds": time.monotonic() - begin, **sample})
         try:
             process.wait(_EVERY)
         except subprocess.TimeoutExpired:
@@ -46,27 +46,27 @@ def main() -> None:
     _end_all()
     code = process.wait() if in_time else 124
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    told = {
-        "cpu_s": max([used.ru_utime + used.ru_stime, *(one["cpu_s"] for one in samples[-1:])]),
+    usage = {
+        "cpu_s": max([used.ru_utime + used.ru_stime, *(sample["cpu_s"] for sample in samples[-1:])]),
         "in_time": in_time,
         "code": code,
-        **{name: max((one[name] for one in samples), default=0) for name in ("rss", "pss")},
+        **{name: max((sample[name] for sample in samples), default=0) for name in ("rss", "pss")},
         "samples": samples,
     }
-    report.write_text(json.dumps(told), encoding="utf-8")
+    report.write_text(json.dumps(usage), encoding="utf-8")
     sys.exit(code if code >= 0 else 128 - code)
 
 
 def _end_all() -> None:
-    """End all descendants, gently at first, and take note of what they took."""
+    """End all descendants, first by SIGTERM, and wait for them, so that their CPU time is counted."""
     deadline = time.monotonic() + _GRACE
     signalled: set[int] = set()
-    while _has_children():  # those of children that have ended are ours, too
+    while _has_children():  # orphans are adopted, so they are children, too
         late = time.monotonic() > deadline
-        found = set(_descendants())
-        for pid in found if late else found - signalled:
+        descendants = set(_descendants())
+        for pid in descendants if late else descendants - signalled:
             _signal(pid, signal.SIGKILL if late else signal.SIGTERM)
-        signalled |= found
+        signalled |= descendants
         time.sleep(0.02)
 
 
@@ -78,7 +78,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 def _has_children() -> bool:
-    """Return whether there are any, after a wait for every one that has ended."""
+    """Wait for every child that has ended, and return whether any others are left."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -88,7 +88,7 @@ def _has_children() -> bool:
 
 
 def _descendants() -> Iterator[int]:
-    """Yield the processes below this one, parents before their children, but those that have ended."""
+    """Yield the running processes below this process, parents before their children."""
     parents = dict(_parents())
     generation = {os.getpid()}
     while generation:
@@ -102,34 +102,34 @@ def _parents() -> Iterator[tuple[int, int]]:
             try:
                 with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
                     state, parent = file.read().rpartition(")")[2].split()[:2]
-            except OSError:  # it has ended meanwhile
+            except OSError:  # the process has ended in the meantime
                 continue
             if state != "Z":
                 yield int(name), int(parent)
 
 
 def _sample() -> dict[str, float]:
-    """Return what the tree holds and has taken by now.
+    """Return the memory of the tree and the CPU time that it has used so far.
 
-    `rss` and `pss` are bytes in memory, shared pages counted for each process or once; `cpu_s` is the CPU time of the
-    processes that are there and of those they have waited for. Parents are looked at first: one that waits for a child
-    afterwards would have its time, too.
+    `rss` and `pss` are bytes in memory, with shared pages counted for each process or once; `cpu_s` is the CPU time of
+    running processes and of those that they have waited for. Parents are read first: a parent that waits for a child
+    afterwards would include the child's time, too.
     """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    found = {"rss": 0.0, "pss": 0.0, "cpu_s": ended.ru_utime + ended.ru_stime}
+    sample = {"rss": 0.0, "pss": 0.0, "cpu_s": ended.ru_utime + ended.ru_stime}
     for pid in _descendants():
         try:
             with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
                 ticks = file.read().rpartition(")")[2].split()[11:15]
-            found["cpu_s"] += sum(int(one) for one in ticks) / _TICKS
+            sample["cpu_s"] += sum(int(value) for value in ticks) / _TICKS
             with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
                 for line in file:
                     name = line[:4].rstrip(":").lower()
                     if name in ("rss", "pss"):
-                        found[name] += int(line.split()[1]) * 1024
-        except OSError:  # it has ended meanwhile, or is another user's
+                        sample[name] += int(line.split()[1]) * 1024
+        except OSError:  # the process has ended in the meantime, or belongs to another user
             continue
-    return found
+    return sample
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The checks at the end of a run. Each returns violations; an empty list means that all is as guaranteed."""
+"""The checks at the end of a run. Each returns violations; an empty list means that all guarantees hold."""
 
 import json
 from collections import Counter
@@ -18,7 +18,7 @@ ARCHIVE = "visits_table"
 
 @dataclass
 class Figures:
-    """What was counted at the end.
+    """Counts at the end of a run.
 
     Attributes:
         records: The records in the topic.
@@ -26,7 +26,7 @@ class Figures:
         windows: The windows that were expected.
         sessions: The sessions that were expected.
         result_records: The records in the topics of results, replays included.
-        stale: Early results that rewinds and restores left, withdrawn by a reprocess.
+        stale: Early results that rewinds and restores left behind, withdrawn by a reprocess.
         rejected: The records that do not decode.
         savepoints: The savepoints that were verified.
         checkpoints: The checkpoints that were verified.
@@ -49,7 +49,7 @@ class Figures:
 
 
 def check_all(world: World, figures: Figures) -> None:
-    """Check the topic, the archive, the results, the checkpoints and the savepoints; the broker must run."""
+    """Check the topic, the archive, the results, the checkpoints and the savepoints; the broker must be running."""
     sent = world.producer.sent
     expected = truth.truth_of(sent)
     figures.windows, figures.sessions = len(expected.windows), len(expected.sessions)
@@ -69,14 +69,14 @@ def check_all(world: World, figures: Figures) -> None:
 
 
 def check_leftovers(place: Place, figures: Figures) -> list[str]:
-    """Return the processes and files that are left over or open to others; everything must have been stopped."""
+    """Return the processes and files that are left behind or accessible to others, after everything was stopped."""
     wrong = [
-        f"process {one.pid} ({one.role}) is left over: {one.command[:200]}"
-        for one in processes.wait_until_gone(place.marker, None, 30)
+        f"process {process.pid} ({process.role}) is still running: {process.command[:200]}"
+        for process in processes.wait_until_gone(place.marker, None, 30)
     ]
     figures.checked.append("leftovers")
-    wrong += [f"{path.relative_to(place.home)} is left over" for path in leftover_files(place.home)]
-    wrong += [f"{path.relative_to(place.home)} is open to other users" for path in open_files(place.home)]
+    wrong += [f"{path.relative_to(place.home)} was left behind" for path in leftover_files(place.home)]
+    wrong += [f"{path.relative_to(place.home)} is accessible to other users" for path in open_files(place.home)]
     figures.spark_leftovers = sum(
         1 for path in (place.home / "checkpoints").rglob(".*.tmp*") if "_respool" not in path.parts
     )
@@ -84,36 +84,36 @@ def check_leftovers(place: Place, figures: Figures) -> list[str]:
 
 
 def leftover_files(home: Path) -> list[Path]:
-    """Return the files of respool's own that an interrupted command left and no later one removed."""
+    """Return the files of respool that an interrupted command left behind and no later command removed."""
     checkpoints = home / "checkpoints"
     patterns = ("*/_respool/staged", "*/_respool/pending.json", "*/_respool/**/.*.tmp")
-    found = [path for pattern in patterns for path in checkpoints.glob(pattern)]
+    leftovers = [path for pattern in patterns for path in checkpoints.glob(pattern)]
     store = home / "savepoints"
     if store.is_dir():
-        found += [path for path in store.rglob(".*.tmp")]
+        leftovers += [path for path in store.rglob(".*.tmp")]
         for savepoint in store.iterdir():
             manifest = savepoint / "manifest.json"
             if not manifest.is_file():
-                found.append(savepoint)
+                leftovers.append(savepoint)
                 continue
             data = json.loads(manifest.read_text(encoding="utf-8"))["data"]
-            found += [one for one in savepoint.iterdir() if one.name not in ("manifest.json", data)]
+            leftovers += [path for path in savepoint.iterdir() if path.name not in ("manifest.json", data)]
     broker = home / "broker"
-    found += [*broker.glob("*.new"), *broker.glob("data.new-*"), *broker.glob("process.json")]
-    return sorted(found)
+    leftovers += [*broker.glob("*.new"), *broker.glob("data.new-*"), *broker.glob("process.json")]
+    return sorted(leftovers)
 
 
 def open_files(home: Path) -> list[Path]:
-    """Return the files and folders of a home that others than their owner may read or write."""
+    """Return the files and folders of a home that users other than the owner may read or write."""
     return sorted(path for path in home.rglob("*") if not path.is_symlink() and path.stat().st_mode & 0o077)
 
 
 def produced_once(sent: Iterable[Event], records: Iterable[Published]) -> list[str]:
-    """Return how the topic differs from what was acknowledged to the producer."""
+    """Return how the topic differs from the events acknowledged to the producer."""
     expected = Counter(event.value for event in sent)
     actual = Counter(record.value or b"" for record in records)
     wrong = [f"acknowledged, but not in the topic: {value.decode()[:80]}" for value in expected - actual]
-    wrong += [f"in the topic once too often: {value.decode()[:80]}" for value in actual - expected]
+    wrong += [f"in the topic more than once: {value.decode()[:80]}" for value in actual - expected]
     return truth.shortened(wrong)
 
 
@@ -132,44 +132,44 @@ def archived_once(records: Iterable[Published], archived: Iterable[tuple[int, in
     expected = {(record.partition, record.offset): record.value for record in records}
     rows = list(archived)
     places = Counter((partition, offset) for partition, offset, _ in rows)
-    wrong = [
-        f"archived {count} times: partition {one[0]}, offset {one[1]}" for one, count in places.items() if count > 1
-    ]
-    wrong += [f"not archived: partition {one[0]}, offset {one[1]}" for one in sorted(expected.keys() - places.keys())]
+    wrong = [f"archived {count} times: {_place_text(place)}" for place, count in places.items() if count > 1]
+    wrong += [f"not archived: {_place_text(place)}" for place in sorted(expected.keys() - places.keys())]
+    wrong += [f"not in the topic: {_place_text(place)}" for place in sorted(places.keys() - expected.keys())]
     wrong += [
-        f"not in the topic: partition {one[0]}, offset {one[1]}" for one in sorted(places.keys() - expected.keys())
-    ]
-    wrong += [
-        f"archived with another value: partition {partition}, offset {offset}"
+        f"archived with another value: {_place_text((partition, offset))}"
         for partition, offset, value in rows
         if (partition, offset) in expected and expected[partition, offset] != value
     ]
     ids = Counter(event_id(value) for _, _, value in rows)
-    wrong += [f"event {one} archived {count} times" for one, count in ids.items() if count > 1]
+    wrong += [f"event {name} archived {count} times" for name, count in ids.items() if count > 1]
     return truth.shortened(wrong)
 
 
+def _place_text(place: tuple[int, int]) -> str:
+    return f"partition {place[0]}, offset {place[1]}"
+
+
 def event_id(value: bytes) -> str:
-    """Return the id of an event, also of one that does not decode."""
+    """Return the id of an event, even if it does not decode."""
     return value.partition(b'"event_id": "')[2].partition(b'"')[0].decode()
 
 
 def _report(world: World, name: str, wrong: list[str]) -> None:
-    for one in wrong:
-        world.timeline.violate(f"{name}: {one}")
+    for difference in wrong:
+        world.timeline.violate(f"{name}: {difference}")
     world.timeline.add("checked", name, outcome="as expected" if not wrong else "wrong")
 
 
 def _rejected(world: World, records: list[Published], sent: list[Event]) -> list[str]:
-    """Return the records that do not decode and were not kept, and those that were kept but decode."""
+    """Return the undecodable records missing from the topic of rejected records, and the decodable records in it."""
     bad = {event.value for event in sent if event.time is None}
-    expected = {(one.partition, one.offset) for one in records if one.value in bad}
-    kept = {
+    expected = {(record.partition, record.offset) for record in records if record.value in bad}
+    rejected = {
         (int(headers["respool-partition"]), int(headers["respool-offset"]))
         for _, headers in world.topics.read_with_headers(f"{TOPIC}-rejected")
     }
-    wrong = [f"not kept: partition {one[0]}, offset {one[1]}" for one in sorted(expected - kept)]
-    wrong += [f"kept though it decodes: partition {one[0]}, offset {one[1]}" for one in sorted(kept - expected)]
+    wrong = [f"not rejected: {_place_text(place)}" for place in sorted(expected - rejected)]
+    wrong += [f"rejected although it decodes: {_place_text(place)}" for place in sorted(rejected - expected)]
     return truth.shortened(wrong)
 
 
@@ -180,22 +180,22 @@ def _windows(world: World, expected: Truth, figures: Figures) -> list[str]:
 
 
 def _sessions(world: World, expected: Truth, figures: Figures) -> list[str]:
-    """Compare the sessions. Early results that a rewind left are withdrawn by a reprocess, then all must be right."""
+    """Compare the sessions. A reprocess withdraws early results that a rewind left behind; then all must be right."""
     records = world.topics.read(SESSIONS_TOPIC)
     published = truth.sessions_of(truth.upsert(records))
     wrong, stale = truth.wrong_sessions(expected, published)
     figures.result_records += len(records)
     for (visit, start), result in stale:
-        ends = [one.ends.get(result.record.partition, 0) for one in world.taken_back]
+        ends = [rewind.ends.get(result.record.partition, 0) for rewind in world.rewinds]
         if result.record.offset >= max(ends, default=0):
-            wrong.append(f"session {visit} from {truth.time_text(start)}: an early result that nobody withdrew")
+            wrong.append(f"session {visit} from {truth.time_text(start)}: an early result that was not withdrawn")
     figures.stale = len(stale)
     if stale and not wrong:
         starts = [start for (_, start), _ in stale]
         span = truth.time_text(min(starts)), truth.time_text(max(starts) + 1_000_000)
         done = world.respool("reprocess", "sessions", *span, limit=400)
         if not done.ok:
-            return [f"the early results that rewinds left cannot be withdrawn: {done.reason}"]
+            return [f"the early results that rewinds left behind cannot be withdrawn: {done.reason}"]
         wrong, left = truth.wrong_sessions(expected, truth.sessions_of(truth.upsert(world.topics.read(SESSIONS_TOPIC))))
         wrong += [f"session {visit}: an early result that a reprocess did not withdraw" for (visit, _), _ in left]
     return wrong
@@ -211,23 +211,23 @@ def _forks(world: World, expected: Truth, figures: Figures) -> list[str]:
             continue
         newest = truth.upsert(world.topics.read(topic))
         if pipeline == "sessions":
-            found, _ = truth.wrong_sessions(expected, truth.sessions_of(newest), complete=False)
+            differences, _ = truth.wrong_sessions(expected, truth.sessions_of(newest), complete=False)
         else:
-            found = truth.wrong_windows(expected, truth.windows_of(newest), 0, complete=False)
-        wrong += [f"{topic}: {one}" for one in found]
+            differences = truth.wrong_windows(expected, truth.windows_of(newest), 0, complete=False)
+        wrong += [f"{topic}: {difference}" for difference in differences]
         figures.forks += 1
     return wrong
 
 
 def _verify(world: World, figures: Figures) -> list[str]:
-    """Return what `verify` finds in checkpoints, savepoints and the archive."""
+    """Return the problems that `verify` reports for checkpoints, savepoints and the archive."""
     wrong = []
     for folder in sorted((world.place.home / "checkpoints").iterdir()):
         done = world.respool("checkpoint", "verify", folder.name)
         figures.checkpoints += 1
         if not done.ok:
             wrong.append(f"checkpoint {folder.name}: {_findings(done.output) or done.reason}")
-    for name in (one for names in world.savepoints.values() for one in names):
+    for name in (name for names in world.savepoints.values() for name in names):
         done = world.respool("savepoint", "verify", name)
         figures.savepoints += 1
         if not done.ok:

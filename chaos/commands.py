@@ -1,4 +1,4 @@
-"""respool commands as real processes: each with a time limit, its output in a file of the run's folder."""
+"""respool commands as real processes: each with a time limit, with its output in a file of the run's folder."""
 
 import itertools
 import re
@@ -44,9 +44,9 @@ class Done:
     @property
     def reason(self) -> str:
         """The last line that it printed about its failure."""
-        lines = [one for one in (self.output + "\n" + self.errors).splitlines() if one.strip()]
-        told = [one for one in lines if one.startswith("error:")] or lines[-1:] or ["no output"]
-        return f"exit code {self.code}: {told[-1][:300]}"
+        lines = [line for line in (self.output + "\n" + self.errors).splitlines() if line.strip()]
+        errors = [line for line in lines if line.startswith("error:")] or lines[-1:] or ["no output"]
+        return f"exit code {self.code}: {errors[-1][:300]}"
 
 
 def log_file(place: Place, name: str) -> Path:
@@ -57,11 +57,11 @@ def log_file(place: Place, name: str) -> Path:
 
 
 def respool(place: Place, timeline: Timeline, *words: str, limit: float = 120, kill_after: float | None = None) -> Done:
-    """Run a command, and return what came of it. A traceback or a hang is a violation.
+    """Run a command, and return its exit code and output. A traceback or a hang is a violation.
 
     Args:
         place: The run's folder and environment.
-        timeline: Takes violations.
+        timeline: Records violations.
         words: The arguments of respool.
         limit: The seconds after which it is killed, which is a violation.
         kill_after: The seconds after which it is killed on purpose.
@@ -101,13 +101,13 @@ def command(*words: str) -> list[str]:
 
 
 def has_traceback(timeline: Timeline, name: str, text: str, file: Path) -> bool:
-    """Return whether an output has a traceback of Python or reports a fault of respool, which is a violation."""
+    """Return whether an output contains a Python traceback or reports a fault of respool, which is a violation."""
     lines = text.splitlines()
-    first = next((at for at, one in enumerate(lines) if one.startswith(_TRACEBACK)), None)
+    first = next((at for at, line in enumerate(lines) if line.startswith(_TRACEBACK)), None)
     if first is not None:
-        last = next((one for one in lines[first + 1 :] if one and not one.startswith((" ", "\t"))), "")
+        last = next((line for line in lines[first + 1 :] if line and not line.startswith((" ", "\t"))), "")
         timeline.violate(f"{name} printed a traceback ({last[:200]}); see {file.name}")
-    fault = next((one for one in lines if _FAULT in one), None)
+    fault = next((line for line in lines if _FAULT in line), None)
     if fault is not None:
         timeline.violate(f"{name}: {fault[:300]}; see {file.name}")
     return first is not None or fault is not None

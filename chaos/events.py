@@ -15,7 +15,7 @@ from itertools import count
 
 START = datetime(2024, 1, 1, 1, tzinfo=timezone.utc)
 DISORDER = timedelta(minutes=2)
-CLOSING = timedelta(hours=3)  # how far ahead of all others the last events are, so that every window and session closes
+CLOSING = timedelta(hours=3)  # how far the last events are ahead of all others, so that every window and session closes
 _VISITS = 120  # visits in progress at the same time
 _PAGES = ("main", "home", "index", "about", "contact", "categories")
 _MICROSECOND = timedelta(microseconds=1)
@@ -82,7 +82,7 @@ def events(seed: int, step: timedelta, malformed: float = 0.004) -> Iterator[Eve
 def closing_events(number: int, step: timedelta) -> list[Event]:
     """Return the last events of a run, which let the watermark pass all others; `number` is the first free position."""
     time = _whole_milliseconds(START + number * step + CLOSING)
-    names = [f"closing-{one}" for one in range(8)]  # several keys, so that every partition has at least one
+    names = [f"closing-{key}" for key in range(8)]  # several keys, so that every partition has at least a single event
     return [
         Event(number + at, name, (time - _EPOCH) // _MICROSECOND, _value(number + at, name, time, "end"))
         for at, name in enumerate(names)
@@ -90,7 +90,7 @@ def closing_events(number: int, step: timedelta) -> list[Event]:
 
 
 def _disorder(chance: random.Random) -> timedelta:
-    """Return how far an event is behind the clock: most of them little, some of them up to the limit."""
+    """Return how far an event is behind the clock: usually a little, sometimes up to the limit."""
     return DISORDER * (chance.random() if chance.random() < 0.1 else chance.random() * 0.05)
 
 

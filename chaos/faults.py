@@ -36,7 +36,7 @@ def _process(world: World, fault: Fault) -> Outcome:
     group = world.groups[fault.group]
     pid = group.pid
     if pid is None:
-        return "skipped", "the process is not running at this moment"
+        return "skipped", "the process is not running"
     if fault.kind == "kill-python":
         group.expect_end()
         return _sent(group.signal(signal.SIGKILL), f"process {pid}")
@@ -49,9 +49,9 @@ def _process(world: World, fault: Fault) -> Outcome:
     if fault.kind == "pause-python":
         return _pause(world, [pid], fault.seconds)
     role = "worker" if fault.kind == "kill-worker" else "jvm"
-    members = sorted((one for one in group.members() if one.role == role), key=lambda one: one.pid)
+    members = sorted((member for member in group.members() if member.role == role), key=lambda member: member.pid)
     if not members:
-        return "skipped", f"run {group.name} has no {role} at this moment"
+        return "skipped", f"run {group.name} has no {role}"
     if fault.kind == "pause-jvm":
         return _pause(world, [members[0].pid], fault.seconds)
     target = members[int(fault.chances[0] * len(members))]
@@ -60,11 +60,11 @@ def _process(world: World, fault: Fault) -> Outcome:
 
 
 def _sent(sent: bool, text: str) -> Outcome:
-    return ("done", text) if sent else ("skipped", f"{text} had ended")
+    return ("done", text) if sent else ("skipped", f"{text} had already ended")
 
 
 def _pause(world: World, pids: list[int], seconds: float) -> Outcome:
-    with world.out_of_order():
+    with world.outage_noted():
         stopped = [pid for pid in pids if processes.send(pid, signal.SIGSTOP)]
         time.sleep(seconds)
         for pid in stopped:
@@ -74,7 +74,7 @@ def _pause(world: World, pids: list[int], seconds: float) -> Outcome:
 
 def _broker(world: World, fault: Fault) -> Outcome:
     broker = world.broker
-    with world.out_of_order():
+    with world.outage_noted():
         if fault.kind == "pause-broker":
             sent = broker.signal(signal.SIGSTOP)
             time.sleep(fault.seconds)
@@ -94,7 +94,7 @@ def _broker(world: World, fault: Fault) -> Outcome:
 def _disk(world: World, fault: Fault) -> Outcome:
     if world.place.no_small_disk:
         return "skipped", world.place.no_small_disk
-    with world.out_of_order():
+    with world.outage_noted():
         try:
             taken = world.place.fill()
             time.sleep(fault.seconds)

@@ -1,4 +1,4 @@
-"""What operators do to pipelines: rewind, undo, savepoint, restore, fork, reprocess, purge; and commands cut off."""
+"""Operations on pipelines: rewind, undo, savepoint, restore, fork, reprocess, purge; and interrupted commands."""
 
 import hashlib
 import json
@@ -11,9 +11,9 @@ from chaos.commands import Done
 from chaos.events import START
 from chaos.schedule import Fault
 from chaos.supervisor import Group
-from chaos.world import SESSIONS_TOPIC, Outcome, TakenBack, World
+from chaos.world import SESSIONS_TOPIC, Outcome, Rewind, World
 
-_ATTEMPTS = 4  # of a command that was cut off
+_ATTEMPTS = 4  # to finish an interrupted command
 
 
 def operate(world: World, fault: Fault) -> Outcome:
@@ -41,24 +41,24 @@ def _rewind(world: World, fault: Fault, group: Group) -> Outcome:
     words, text = _rewind_words(world, fault)
     if words is None:
         return "refused", text
-    _note_taken_back(world, fault)
+    _note_rewind(world, fault)
     done = _insist(world, words)
     return ("done" if done.ok else "refused"), text if done.ok else f"{text}: {done.reason}"
 
 
 def _undo(world: World, fault: Fault, group: Group) -> Outcome:
-    """Rewind or restore, take it back, and compare all files with those of before."""
+    """Rewind or restore, undo it, and compare all files with the original files."""
     checkpoint = world.place.home / "checkpoints" / fault.pipeline
     before = _contents(checkpoint)
     names = world.savepoints.get(fault.pipeline, [])
     if names and fault.chances[1] > 0.5:
         words, text = _restore_words(fault, names), "restore and undo"
     else:
-        found, text = _rewind_words(world, fault)
-        if found is None:
+        rewind, text = _rewind_words(world, fault)
+        if rewind is None:
             return "refused", text
-        words, text = found, f"{text} and undo"
-    _note_taken_back(world, fault)
+        words, text = rewind, f"{text} and undo"
+    _note_rewind(world, fault)
     done = _insist(world, words)
     if not done.ok:
         return "refused", f"{text}: {done.reason}"
@@ -66,7 +66,7 @@ def _undo(world: World, fault: Fault, group: Group) -> Outcome:
     if not undone.ok:
         return "refused", f"{text}: {undone.reason}"
     if fault.pipeline == "sessions":
-        world.taken_back.pop()
+        world.rewinds.pop()
     after = _contents(checkpoint)
     if before != after:
         changed = sorted({path for path in before.keys() | after.keys() if before.get(path) != after.get(path)})
@@ -76,7 +76,7 @@ def _undo(world: World, fault: Fault, group: Group) -> Outcome:
 
 def _restore(world: World, fault: Fault, group: Group) -> Outcome:
     words = _restore_words(fault, world.savepoints[fault.pipeline])
-    _note_taken_back(world, fault)
+    _note_rewind(world, fault)
     done = _insist(world, words)
     return ("done" if done.ok else "refused"), words[2] if done.ok else f"{words[2]}: {done.reason}"
 
@@ -94,12 +94,12 @@ def _cut_restore(world: World, fault: Fault, group: Group) -> Outcome:
 
 
 def _cut(world: World, fault: Fault, words: tuple[str, ...], text: str) -> Outcome:
-    """Kill a command while it is under way, then run it again until it has done its work."""
-    _note_taken_back(world, fault)
+    """Kill a command while it runs, then run it again until it succeeds."""
+    _note_rewind(world, fault)
     seconds = 0.2 + fault.chances[2] * 1.3
     cut = world.respool(*words, kill_after=seconds)
     if cut.ok:
-        return "done", f"{text}: ended before it was cut off"
+        return "done", f"{text}: ended before it was interrupted"
     if cut.code is not None:
         cut = _insist(world, words)
         return ("done" if cut.ok else "refused"), f"{text}: {'ended after a refusal' if cut.ok else cut.reason}"
@@ -139,7 +139,7 @@ def _savepoint(world: World, fault: Fault) -> Outcome:
 
 
 def _fork(world: World, fault: Fault) -> Outcome:
-    """Fork a savepoint, and let the fork process all records that came since."""
+    """Fork a savepoint, and let the fork process all records since."""
     if not world.savepoints.get(fault.pipeline):
         outcome, text = _savepoint(world, fault)
         if outcome != "done":
@@ -158,11 +158,11 @@ def _fork(world: World, fault: Fault) -> Outcome:
 
 
 def _reprocess(world: World, fault: Fault) -> Outcome:
-    """Compute a span again, of event time that has passed the watermark some time ago."""
+    """Reprocess a span of event time that the watermark passed some time ago."""
     produced = len(world.producer.sent) * world.step
     closed = produced - timedelta(minutes=60)
     if closed <= timedelta(0):
-        return "skipped", "no hour of event time has passed yet"
+        return "skipped", "less than an hour of event time has passed"
     start = START + fault.chances[0] * closed
     end = start + timedelta(minutes=10 + 30 * fault.chances[1])
     words = (fault.pipeline, f"{start:%Y-%m-%dT%H:%M:%SZ}", f"{end:%Y-%m-%dT%H:%M:%SZ}")
@@ -171,7 +171,7 @@ def _reprocess(world: World, fault: Fault) -> Outcome:
 
 
 def _rewind_words(world: World, fault: Fault) -> tuple[tuple[str, ...] | None, str]:
-    """Return the command of a rewind to one of the batches that can be reached, and a description."""
+    """Return the command of a rewind to a reachable batch, and a description."""
     shown = world.respool("checkpoint", "show", fault.pipeline, "--json")
     if not shown.ok:
         return None, shown.reason
@@ -181,7 +181,7 @@ def _rewind_words(world: World, fault: Fault) -> tuple[tuple[str, ...] | None, s
         for batch in range(int(span["first"]), int(span["last"]) + 1)
     ]
     if not batches:
-        return None, "no batch can be reached"
+        return None, "no batch is reachable"
     # Most rewinds are short, some go back as far as possible.
     batch = batches[int((1 - fault.chances[0] ** 2) * (len(batches) - 1))]
     same = ("--same-range",) if fault.chances[1] < 0.3 and batch < max(batches) else ()
@@ -195,14 +195,14 @@ def _restore_words(fault: Fault, names: list[str]) -> tuple[str, ...]:
 
 
 def _insist(world: World, words: tuple[str, ...]) -> Done:
-    """Run a command; if it is refused, say that the query has ended, which the caller has made sure of."""
+    """Run a command; if it is refused, repeat it with `--stopped`, as the caller has stopped the query."""
     done = world.respool(*words)
     return done if done.ok or done.code is None else world.respool(*words, "--stopped")
 
 
-def _note_taken_back(world: World, fault: Fault) -> None:
+def _note_rewind(world: World, fault: Fault) -> None:
     if fault.pipeline == "sessions":
-        world.taken_back.append(TakenBack(world.topics.ends(SESSIONS_TOPIC)))
+        world.rewinds.append(Rewind(world.topics.ends(SESSIONS_TOPIC)))
 
 
 def _contents(folder: Path) -> dict[str, str]:
@@ -210,7 +210,7 @@ def _contents(folder: Path) -> dict[str, str]:
     digests = {}
     for here, folders, names in os.walk(folder):
         if Path(here) == folder:
-            folders[:] = [one for one in folders if one != "_respool"]
+            folders[:] = [name for name in folders if name != "_respool"]
         for name in names:
             if not name.startswith("."):
                 path = Path(here, name)

@@ -1,4 +1,4 @@
-"""Where a run happens: its folder, its home on a small disk, and the environment of its processes."""
+"""The folder of a run, its home on a small disk, and the environment of its processes."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-# The names must not begin with RESPOOL_: respool refuses variables of its own that it does not know.
+# The names must not begin with RESPOOL_: respool rejects unknown variables with that prefix.
 MARKER = "CHAOS_OF_RESPOOL"
 GROUP = "CHAOS_GROUP"
 _MIB = 2**20
@@ -22,11 +22,11 @@ class Place:
     """The folder of a run.
 
     Attributes:
-        folder: Where logs, temporary files and the report are.
+        folder: The folder of logs, temporary files and the report.
         home: The home of respool.
-        marker: What every process of the run has in its environment.
-        port: The port of the broker: not the usual one, which other programs may want while the broker is down.
-        no_small_disk: Why the home is not on a disk of its own; empty when it is.
+        marker: The value of a variable in the environment of every process of the run.
+        port: The port of the broker: not the default port, which other programs may take while the broker is down.
+        no_small_disk: Why the home is not on a separate disk; empty if it is.
     """
 
     folder: Path
@@ -46,7 +46,7 @@ class Place:
         return self.folder / "tmp"
 
     def environment(self, group: str = "") -> dict[str, str]:
-        """Return the environment of a process of the run; nothing of the caller's own settings reaches it."""
+        """Return the environment of a process of the run; the caller's settings for respool are removed."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RESPOOL_")}
         java = f"{kept.get('JDK_JAVA_OPTIONS', '')} -Djava.io.tmpdir={self.temporary}".strip()
         return {
@@ -85,14 +85,14 @@ class Place:
 
 
 def make(folder: Path | None, minutes: float) -> Place:
-    """Make the folder of a run, and mount a small disk for its home where that is allowed."""
+    """Create the folder of a run, and mount a small disk for its home if that is permitted."""
     if folder is None:
         folder = Path(tempfile.mkdtemp(prefix="respool-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
     folder = folder.resolve()
     disk = folder / "disk"
-    for one in (disk, folder / "logs", folder / "tmp"):
-        one.mkdir(exist_ok=True)
+    for path in (disk, folder / "logs", folder / "tmp"):
+        path.mkdir(exist_ok=True)
     why = _mount(disk, int(768 + 24 * minutes) * _MIB)
     home = disk / "home"
     home.mkdir()
@@ -106,7 +106,7 @@ def _free_port() -> int:
 
 
 def _mount(disk: Path, size: int) -> str:
-    """Mount a disk of its own, and return why that cannot be done; empty when it is."""
+    """Mount a small disk, and return why that failed; empty on success."""
     if sys.platform != "linux":
         return "a small disk is mounted on Linux only"
     command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs", str(disk)]

@@ -20,9 +20,9 @@ class Process:
     Attributes:
         pid: Its id.
         parent: The id of its parent.
-        group: The pipelines' group that it belongs to; empty for none.
+        group: The group of pipelines that it belongs to; empty if it belongs to none.
         command: Its command line.
-        role: What it is.
+        role: Its role.
     """
 
     pid: int
@@ -33,7 +33,7 @@ class Process:
 
 
 def find(marker: str, group: str | None = None) -> list[Process]:
-    """Return the processes of a run, or of one group in it; those that have ended are left out."""
+    """Return the running processes of a run, or of a group in it."""
     wanted = f"{MARKER}={marker}".encode()
     processes = []
     for folder in Path("/proc").glob("[0-9]*"):
@@ -46,7 +46,7 @@ def find(marker: str, group: str | None = None) -> list[Process]:
             if state in "ZX":
                 continue
             name = next(
-                (one[len(GROUP) + 1 :].decode() for one in variables if one.startswith(f"{GROUP}=".encode())), ""
+                (text[len(GROUP) + 1 :].decode() for text in variables if text.startswith(f"{GROUP}=".encode())), ""
             )
             if group is None or name == group:
                 processes.append(Process(int(folder.name), int(parent), name, command, "other"))
@@ -54,20 +54,23 @@ def find(marker: str, group: str | None = None) -> list[Process]:
 
 
 def _with_roles(processes: list[Process]) -> list[Process]:
-    daemons = {one.pid for one in processes if _is_daemon(one.command)}
+    daemons = {process.pid for process in processes if _is_daemon(process.command)}
     roles: dict[int, Role] = {}
-    for one in processes:
-        if _is_daemon(one.command):
-            roles[one.pid] = "worker" if one.parent in daemons else "daemon"
-        elif "kafka.Kafka" in one.command:
-            roles[one.pid] = "broker"
-        elif "org.apache.spark.deploy.SparkSubmit" in one.command:
-            roles[one.pid] = "jvm"
-        elif "pyspark/streaming" in one.command or "pyspark.sql.worker" in one.command:
-            roles[one.pid] = "worker"
-        elif "-m respool" in one.command:
-            roles[one.pid] = "python"
-    return [Process(one.pid, one.parent, one.group, one.command, roles.get(one.pid, "other")) for one in processes]
+    for process in processes:
+        if _is_daemon(process.command):
+            roles[process.pid] = "worker" if process.parent in daemons else "daemon"
+        elif "kafka.Kafka" in process.command:
+            roles[process.pid] = "broker"
+        elif "org.apache.spark.deploy.SparkSubmit" in process.command:
+            roles[process.pid] = "jvm"
+        elif "pyspark/streaming" in process.command or "pyspark.sql.worker" in process.command:
+            roles[process.pid] = "worker"
+        elif "-m respool" in process.command:
+            roles[process.pid] = "python"
+    return [
+        Process(process.pid, process.parent, process.group, process.command, roles.get(process.pid, "other"))
+        for process in processes
+    ]
 
 
 def _is_daemon(command: str) -> bool:
@@ -75,7 +78,7 @@ def _is_daemon(command: str) -> bool:
 
 
 def send(pid: int, number: signal.Signals) -> bool:
-    """Send a signal; return False when the process is gone."""
+    """Send a signal; return False if the process has ended."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -84,29 +87,29 @@ def send(pid: int, number: signal.Signals) -> bool:
 
 
 def wait_until_gone(marker: str, group: str | None, seconds: float) -> list[Process]:
-    """Wait for the end of the processes of a run or a group, and return those that are left."""
+    """Wait for the end of the processes of a run or a group, and return those that are still running."""
     deadline = time.monotonic() + seconds
     while True:
-        left = [one for one in find(marker, group) if not makes_class_archive(one)]
+        left = [process for process in find(marker, group) if not makes_class_archive(process)]
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.2)
 
 
 def makes_class_archive(process: Process) -> bool:
-    """Return whether a process is of the one that prepares quicker starts of Spark, which is meant to outlive a run."""
+    """Return whether a process builds the class archive for faster starts of Spark; it may outlive a run."""
     return "respool.local.class_archive" in process.command or "ArchiveClassesAtExit" in process.command
 
 
 def kill_all(marker: str) -> int:
-    """Kill all processes of a run, and return how many there were."""
+    """Kill all processes of a run, and return their number."""
     killed: set[int] = set()
     for _ in range(50):
         left = find(marker)
         if not left:
             break
-        for one in left:
-            send(one.pid, signal.SIGKILL)
-            killed.add(one.pid)
+        for process in left:
+            send(process.pid, signal.SIGKILL)
+            killed.add(process.pid)
         time.sleep(0.1)
     return len(killed)

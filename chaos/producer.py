@@ -1,10 +1,11 @@
 """The thread that produces the events, through all outages, each exactly once.
 
-Events are sent in small chunks, and the next chunk is sent when all of one are acknowledged. So no partition of the
-topic is ever ahead of another by more than a chunk, and the bound on the disorder of event times holds.
+Events are sent in small chunks, and a chunk is sent after all events of the previous chunk are acknowledged. So no
+partition of the topic is ever ahead of another by more than a chunk, and the limit on the disorder of event times
+holds.
 
-A client that does not deliver a chunk for a long time is replaced. What the old one delivered is read from the topic,
-and only the rest is sent again.
+A client that does not deliver a chunk for a long time is replaced. What the old client delivered is read from the
+topic, and only the rest is sent again.
 """
 
 import threading
@@ -19,20 +20,20 @@ from chaos.reading import Topics
 
 TOPIC = "visits"
 _CHUNK_SECONDS = 0.2
-_PATIENCE = 40.0  # seconds for a chunk, before the topic is asked what has arrived
+_PATIENCE = 40.0  # seconds for a chunk, before the topic is read for what has arrived
 
 
 class Producer(threading.Thread):
     """Produces the events of a run until it is stopped."""
 
     def __init__(self, address: str, events: Iterator[Event], rate: float, step: timedelta) -> None:
-        """Take what to produce; nothing is sent before `start`.
+        """Store the arguments; nothing is sent before `start`.
 
         Args:
             address: The broker.
             events: The events.
-            rate: How many are sent in a second, as long as the broker answers.
-            step: How far the clock of event times advances with each.
+            rate: How many events are sent per second while the broker responds.
+            step: How far the clock of event times advances with each event.
         """
         super().__init__(name="producer", daemon=True)
         self.sent: list[Event] = []
@@ -57,7 +58,7 @@ class Producer(threading.Thread):
                 "log_level": 0,
                 "enable.idempotence": True,
                 "acks": "all",
-                "message.timeout.ms": 0,  # an outage is waited for, however long
+                "message.timeout.ms": 0,  # wait for the end of an outage, however long
                 "socket.timeout.ms": 20_000,
                 "reconnect.backoff.max.ms": 500,
                 "linger.ms": 0,
@@ -80,7 +81,7 @@ class Producer(threading.Thread):
             self.seconds = time.monotonic() - begin
 
     def stop(self, seconds: float) -> bool:
-        """Stop after the chunk that is under way, and return whether that happened in time."""
+        """Stop after the current chunk, and return whether that happened in time."""
         self._stopping.set()
         self.join(seconds)
         return not self.is_alive()
@@ -111,7 +112,7 @@ class Producer(threading.Thread):
         return len(self._client) == 0 and not self._refused
 
     def _undelivered(self, chunk: list[Event]) -> list[Event]:
-        """Replace the client, and return what it did not deliver; wait for the broker until that is known."""
+        """Replace the client, and return what it did not deliver; wait for the broker if necessary."""
         self._client.purge()
         self._client.flush(5)
         self._refused.clear()
@@ -120,7 +121,7 @@ class Producer(threading.Thread):
             try:
                 arrived = {record.value for record in self._topics.newest(TOPIC, 10 * len(chunk))}
                 break
-            except Exception:  # the broker is away
+            except Exception:  # the broker is down
                 time.sleep(1)
         self._client = self._new_client()
         return [event for event in chunk if event.value not in arrived]

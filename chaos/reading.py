@@ -10,11 +10,11 @@ class Topics:
     """The topics of a broker."""
 
     def __init__(self, address: str) -> None:
-        """Take the broker's address."""
+        """Store the broker's address."""
         self._address = address
 
     def names(self) -> list[str]:
-        """Return the names of all topics but Kafka's own."""
+        """Return the names of all topics except Kafka's internal topics."""
         consumer = self._consumer()
         try:
             return sorted(name for name in consumer.list_topics(timeout=30).topics if not name.startswith("__"))
@@ -25,27 +25,27 @@ class Topics:
         """Return the end offset of every partition; none for a topic that does not exist."""
         consumer = self._consumer()
         try:
-            return {one: end for one, (_, end) in self._bounds(consumer, topic).items()}
+            return {partition: end for partition, (_, end) in self._bounds(consumer, topic).items()}
         finally:
             consumer.close()
 
     def read(self, topic: str, seconds: float = 120) -> list[Published]:
         """Return all records, each partition in the order of its offsets."""
-        return [one for one, _ in self.read_with_headers(topic, seconds)]
+        return [record for record, _ in self.read_with_headers(topic, seconds)]
 
     def newest(self, topic: str, count: int, seconds: float = 30) -> list[Published]:
         """Return the newest records of every partition."""
-        return [one for one, _ in self.read_with_headers(topic, seconds, count)]
+        return [record for record, _ in self.read_with_headers(topic, seconds, count)]
 
     def read_with_headers(
         self, topic: str, seconds: float = 120, newest: int | None = None
     ) -> list[tuple[Published, dict[str, bytes]]]:
-        """Return all records with their headers; raise TimeoutError when they cannot be read in time.
+        """Return all records with their headers; raise TimeoutError if they cannot be read in time.
 
         Args:
             topic: The topic.
-            seconds: How long that may take.
-            newest: So many of every partition; None for all.
+            seconds: The time limit.
+            newest: The number of newest records of every partition; None for all records.
         """
         from confluent_kafka import TopicPartition
 
@@ -54,9 +54,9 @@ class Topics:
         try:
             bounds = self._bounds(consumer, topic)
             if newest is not None:
-                bounds = {one: (max(begin, end - newest), end) for one, (begin, end) in bounds.items()}
-            left = {one: end for one, (begin, end) in bounds.items() if begin < end}
-            consumer.assign([TopicPartition(topic, one, bounds[one][0]) for one in left])
+                bounds = {number: (max(begin, end - newest), end) for number, (begin, end) in bounds.items()}
+            left = {number: end for number, (begin, end) in bounds.items() if begin < end}
+            consumer.assign([TopicPartition(topic, number, bounds[number][0]) for number in left])
             deadline = time.monotonic() + seconds
             while left:
                 if time.monotonic() > deadline:
@@ -91,4 +91,4 @@ class Topics:
 
         partitions = consumer.list_topics(timeout=30).topics.get(topic)
         numbers = sorted(partitions.partitions) if partitions is not None else []
-        return {one: consumer.get_watermark_offsets(TopicPartition(topic, one), timeout=30) for one in numbers}
+        return {number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30) for number in numbers}

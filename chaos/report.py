@@ -1,4 +1,4 @@
-"""The report of a run: for people, for programs, and for docs/reliability.md."""
+"""The report of a run: as text, as JSON, and for docs/reliability.md."""
 
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -15,17 +15,17 @@ _LINES = 80  # of the timeline that are printed
 
 @dataclass(frozen=True)
 class Report:
-    """A run that is over.
+    """A run that has ended.
 
     Attributes:
         seed: Its seed.
-        minutes: How long events were produced, as asked for.
+        minutes: How long events should be produced.
         arguments: The arguments that replay it.
         timeline: What happened.
         figures: What was counted.
         seconds: How long events were produced.
         starts: How many times `respool run` was started.
-        unforced: How many of these processes ended though no fault was aimed at them.
+        unforced: How many of these processes ended without a fault aimed at them.
         at: The date.
         machine: The number of cores.
     """
@@ -44,7 +44,7 @@ class Report:
     @property
     def faults(self) -> list[Entry]:
         """The injected faults."""
-        return [one for one in self.timeline.entries if one.number is not None]
+        return [entry for entry in self.timeline.entries if entry.number is not None]
 
     @property
     def replay(self) -> str:
@@ -52,7 +52,7 @@ class Report:
         return f'make chaos ARGS="{self.arguments}"'
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report for programs."""
+        """Return the report as JSON."""
         return {
             "seed": self.seed,
             "minutes": self.minutes,
@@ -71,20 +71,20 @@ class Report:
 
     @property
     def rate(self) -> float:
-        """The records produced in a second, outages included."""
+        """The records produced per second, including outages."""
         return self.figures.records / self.seconds if self.seconds else 0.0
 
     def text(self) -> str:
-        """Return the report for people."""
+        """Return the report as text."""
         entries = self.timeline.entries
         half = _LINES // 2
-        lines = [line(one) for one in entries]
+        lines = [line(entry) for entry in entries]
         if len(lines) > _LINES:
             lines = [*lines[:half], f"  … {len(lines) - 2 * half:,} more entries …", *lines[-half:]]
         parts = ["", "Timeline", *lines, "", *self._counts()]
         if self.timeline.violations:
             parts += ["", f"{len(self.timeline.violations)} violations:"]
-            parts += [f"✗ {one}" for one in self.timeline.violations[:30]]
+            parts += [f"✗ {violation}" for violation in self.timeline.violations[:30]]
             parts += [f"Replay: {self.replay}"]
         else:
             parts += ["", "No violation."]
@@ -111,7 +111,7 @@ class Report:
 
 def by_kind(faults: list[Entry]) -> dict[str, Counter[str]]:
     """Return the number of faults by kind and outcome."""
-    counts = {kind: Counter(one.outcome for one in faults if one.what == kind) for kind in KINDS}
+    counts = {kind: Counter(fault.outcome for fault in faults if fault.what == kind) for kind in KINDS}
     return {kind: outcomes for kind, outcomes in counts.items() if outcomes}
 
 

@@ -36,23 +36,25 @@ _DRAINS = 3
 
 
 class Stopped(BaseException):
-    """SIGINT or SIGTERM: everything is stopped and removed."""
+    """Raised by SIGINT or SIGTERM: everything is stopped and removed."""
 
 
 def options(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the options of a run."""
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0, help="how long events are produced (default 5)")
-    parser.add_argument("--seed", type=int, help="of the events and the faults (default: a new one)")
-    parser.add_argument("--faults", type=_kinds, default=list(KINDS), metavar="A,B", help=f"of: {', '.join(KINDS)}")
-    parser.add_argument("--max-faults", type=int, metavar="N", help="end the run after so many faults")
-    parser.add_argument("--rate", type=float, default=150.0, help="events in a second (default 150)")
+    parser.add_argument("--seed", type=int, help="seed of the events and the faults (default: random)")
+    parser.add_argument(
+        "--faults", type=_kinds, default=list(KINDS), metavar="A,B", help=f"kinds of faults: {', '.join(KINDS)}"
+    )
+    parser.add_argument("--max-faults", type=int, metavar="N", help="end the run after N faults")
+    parser.add_argument("--rate", type=float, default=150.0, help="events per second (default 150)")
     parser.add_argument("--pace", type=float, default=1.0, help="factor for the delays between faults (default 1)")
     parser.add_argument("--settled", action="store_true", help="inject faults into running pipelines only")
     parser.add_argument("--one-process", action="store_true", help="run all pipelines in one process")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="a folder for logs and data, which are kept")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep logs and data in this folder")
     parser.add_argument("--json", action="store_true", help="print the report as JSON, with the whole timeline")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the report as JSON to a file, too")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="also write the report as JSON to a file")
     parser.add_argument("--publish", action="store_true", help="write the figures to docs/reliability.md")
     asked = parser.parse_args(words)
     if asked.seed is None:
@@ -62,9 +64,9 @@ def options(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 def _kinds(text: str) -> list[str]:
     kinds = text.split(",")
-    unknown = [one for one in kinds if one not in KINDS]
+    unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]} is none of {', '.join(KINDS)}")
+        raise argparse.ArgumentTypeError(f"unknown kind {unknown[0]!r}; expected any of {', '.join(KINDS)}")
     return kinds
 
 
@@ -77,12 +79,12 @@ def arguments(asked: argparse.Namespace) -> str:
         if getattr(asked, name) != default:
             words += [f"--{name.replace('_', '-')}", f"{getattr(asked, name):g}"]
     return shlex.join(
-        [*words, *(f"--{one}" for one in ("settled", "one-process") if vars(asked)[one.replace("-", "_")])]
+        [*words, *(f"--{name}" for name in ("settled", "one-process") if vars(asked)[name.replace("-", "_")])]
     )
 
 
 def run(asked: argparse.Namespace, place: places.Place, timeline: Timeline) -> Report:
-    """Run it all, and return the report."""
+    """Run the pipelines, inject the faults, check the results, and return the report."""
     figures = Figures()
     # A second of production is a minute of event time, whatever the rate.
     step = timedelta(seconds=60 / asked.rate)
@@ -110,11 +112,11 @@ def run(asked: argparse.Namespace, place: places.Place, timeline: Timeline) -> R
         check_all(world, figures)
         stopped = broker.stop()
         if not stopped.ok:
-            timeline.violate(f"the broker does not stop: {stopped.reason}")
-        for one in check_leftovers(place, figures):
-            timeline.violate(one)
+            timeline.violate(f"the broker did not stop: {stopped.reason}")
+        for leftover in check_leftovers(place, figures):
+            timeline.violate(leftover)
     except Exception as error:
-        timeline.violate(f"the run was cut short: {type(error).__name__}: {error}")
+        timeline.violate(f"the run was aborted: {type(error).__name__}: {error}")
     return Report(
         seed=asked.seed,
         minutes=asked.minutes,
@@ -130,7 +132,7 @@ def run(asked: argparse.Namespace, place: places.Place, timeline: Timeline) -> R
 
 
 def _inject_all(world: World, asked: argparse.Namespace, layout: dict[str, tuple[str, ...]]) -> None:
-    """Inject the faults of the schedule until the time is up."""
+    """Inject the faults of the schedule until the end of the run."""
     end = time.monotonic() + asked.minutes * 60
     for fault in schedule(asked.seed, asked.faults, layout, asked.pace):
         if time.monotonic() + fault.delay + _CALM > end or (asked.max_faults and fault.number > asked.max_faults):
@@ -160,15 +162,15 @@ def _settle(world: World) -> None:
 
 
 def _drain(world: World) -> None:
-    """Stop production and let every pipeline process all that is left."""
+    """Stop production and let every pipeline process the remaining records."""
     if not world.producer.stop(120):
-        raise TimeoutError("the producer does not end")
+        raise TimeoutError("the producer did not stop")
     for group in world.groups.values():
         with group.held():
             group.stop("term")
     if not world.producer.close_event_time(60):
-        raise TimeoutError("the last events are not acknowledged")
-    clients = f"; {world.producer.replaced} times by a new client" if world.producer.replaced else ""
+        raise TimeoutError("the last events were not acknowledged")
+    clients = f"; the client was replaced {world.producer.replaced} times" if world.producer.replaced else ""
     world.timeline.add("draining", text=f"{len(world.producer.sent):,} events were produced{clients}")
     waiting = list(world.groups.values())
     for _ in range(_DRAINS):
@@ -186,7 +188,7 @@ def _stopping_on_signals() -> Iterator[None]:
     def stop(*_: object) -> None:
         raise Stopped
 
-    before = {one: signal.signal(one, stop) for one in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
@@ -195,7 +197,7 @@ def _stopping_on_signals() -> Iterator[None]:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Run, print the report, and exit with 1 when something that is guaranteed did not hold."""
+    """Run, print the report, and exit with 1 if a guarantee did not hold."""
     asked = options(words)
     print(f"Seed {asked.seed}; replay with: python -m chaos {arguments(asked)}", file=sys.stderr, flush=True)
     timeline = Timeline(show=lambda text: print(text, file=sys.stderr, flush=True))

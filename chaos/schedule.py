@@ -1,7 +1,7 @@
 """Which faults are injected, in which order, on which target, after which delay: a function of the seed alone.
 
-What depends on the moment, such as the batches that a checkpoint has by then, is chosen by the numbers that a fault
-carries, so that the same seed makes the same choices among whatever there is.
+Choices that depend on the state at that moment, such as the batches that a checkpoint has, are made by the numbers in a
+fault, so that the same seed makes the same choices among the available items.
 """
 
 import random
@@ -28,15 +28,15 @@ class Fault:
     """A fault to inject.
 
     Attributes:
-        number: Its position in the schedule, from 1 on.
-        kind: One of KINDS.
+        number: Its position in the schedule, starting at 1.
+        kind: Its kind, from KINDS.
         group: The process that it hits; empty for the broker and the disk.
         pipeline: The pipeline of an operation; empty for the others.
-        delay: Seconds after the previous fault is over.
+        delay: Seconds after the end of the previous fault.
         seconds: How long a pause or an outage lasts.
-        settled: Wait until every pipeline has committed a batch since its start; others hit starting processes, too.
-        stop: How an operation stops the process first: one of STOPS.
-        chances: Numbers from 0 to 1, for choices among what there is by then.
+        settled: Wait until every pipeline has committed a batch since its start; otherwise it may still be starting.
+        stop: How an operation stops the process first: a name from STOPS.
+        chances: Numbers from 0 to 1, for choices among the items available at that moment.
     """
 
     number: int
@@ -51,7 +51,7 @@ class Fault:
 
 
 def schedule(seed: int, kinds: Sequence[str], groups: dict[str, tuple[str, ...]], pace: float = 1.0) -> Iterator[Fault]:
-    """Yield the faults of a seed, without end. Every kind occurs once before any occurs a second time.
+    """Yield the faults of a seed, without end. Every kind occurs once before any kind occurs a second time.
 
     Args:
         seed: Another seed gives another schedule.
@@ -67,7 +67,7 @@ def schedule(seed: int, kinds: Sequence[str], groups: dict[str, tuple[str, ...]]
         chance.shuffle(turn)
         for kind in turn:
             number += 1
-            pipeline = _pipeline(kind, chance, [one for name in names for one in groups[name]])
+            pipeline = _pipeline(kind, chance, [pipeline for name in names for pipeline in groups[name]])
             group = next((name for name in names if pipeline in groups[name]), "")
             if kind in PROCESS:
                 group = chance.choice(names)
@@ -87,8 +87,8 @@ def schedule(seed: int, kinds: Sequence[str], groups: dict[str, tuple[str, ...]]
 
 
 def _pipeline(kind: str, chance: random.Random, pipelines: Sequence[str]) -> str:
-    drawn = chance.random()  # always drawn, so that no kind shifts what the next fault draws
+    drawn = chance.random()  # always drawn, so that the numbers of later faults do not depend on the kind
     if kind not in OPERATIONS:
         return ""
-    able = [one for one in pipelines if kind not in ("fork", "reprocess") or one in _STATEFUL]
+    able = [name for name in pipelines if kind not in ("fork", "reprocess") or name in _STATEFUL]
     return able[int(drawn * len(able))]

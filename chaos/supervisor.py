@@ -1,4 +1,4 @@
-"""`respool run` processes, each with its pipelines, started again whenever they end: as a service manager would."""
+"""`respool run` processes with their pipelines, restarted whenever they end, as by a service manager."""
 
 import contextlib
 import os
@@ -16,9 +16,9 @@ from chaos.commands import command, has_traceback, log_file
 from chaos.place import Place
 from chaos.timeline import Timeline
 
-STOP_SECONDS = 90.0  # for a stop after the running batch
-AFTERMATH_SECONDS = 120.0  # after a fault, an end of the process is put down to it
-STALL_SECONDS = 240.0  # without a committed batch, though everything that a pipeline needs is there
+STOP_SECONDS = 90.0  # for a stop after the current batch
+AFTERMATH_SECONDS = 120.0  # after a fault, within which the end of the process is attributed to it
+STALL_SECONDS = 240.0  # without a committed batch, although everything that a pipeline needs is available
 _FREQUENT = 8  # failed starts in a row
 _SIGNALS = {"term": signal.SIGTERM, "int": signal.SIGINT, "kill": signal.SIGKILL}
 
@@ -29,11 +29,11 @@ class Group:
 
     Attributes:
         name: Its name.
-        pipelines: What it runs.
-        place: Where.
-        timeline: Takes note of starts and ends.
+        pipelines: Its pipelines.
+        place: The folder of the run.
+        timeline: Records starts and ends.
         starts: How many times it was started.
-        unforced: How many times it ended though no fault was aimed at it.
+        unforced: How many times it ended without a fault aimed at it.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Group:
         self._file = log_file(self.place, f"run-{self.name}")
         self._log = self._file.open("wb")
         self._progress = dict.fromkeys(self.pipelines, time.monotonic())
-        self._before = {one: newest_commit(self.place.home, one) for one in self.pipelines}
+        self._before = {pipeline: newest_commit(self.place.home, pipeline) for pipeline in self.pipelines}
         self._process = subprocess.Popen(
             command("run", *self.pipelines, *(options or ("--trigger", "1s"))),
             cwd=self.place.folder,
@@ -78,17 +78,19 @@ class Group:
 
     @property
     def pid(self) -> int | None:
-        """The process, while it runs."""
+        """The id of the process while it runs, otherwise None."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     @property
     def is_settled(self) -> bool:
         """Whether every pipeline has committed a batch since the process was started."""
-        newest = {one: newest_commit(self.place.home, one) for one in self.pipelines}
-        return self.pid is not None and all(newest[one] > self._before.get(one, -1) for one in self.pipelines)
+        newest = {pipeline: newest_commit(self.place.home, pipeline) for pipeline in self.pipelines}
+        return self.pid is not None and all(
+            newest[pipeline] > self._before.get(pipeline, -1) for pipeline in self.pipelines
+        )
 
     def members(self) -> list[processes.Process]:
-        """Return all processes of the group: its own, its JVM, its workers."""
+        """Return all processes of the group: `respool run`, its JVM, its workers."""
         return processes.find(self.place.marker, self.name)
 
     def expect_end(self) -> None:
@@ -96,7 +98,7 @@ class Group:
         self._aimed_at = time.monotonic()
 
     def signal(self, number: signal.Signals, whole_group: bool = False) -> bool:
-        """Send a signal to the process; return False when it does not run."""
+        """Send a signal to the process; return False if it is not running."""
         if self.pid is None:
             return False
         with contextlib.suppress(ProcessLookupError):
@@ -104,20 +106,20 @@ class Group:
         return True
 
     def stop(self, how: str) -> None:
-        """Stop the process and wait until all its processes are gone, as an operator would before an operation."""
+        """Stop the process and wait until all its processes have ended, as an operator would before an operation."""
         self.expect_end()
         self.signal(_SIGNALS[how])
         self.wait_for_end(how)
         left = processes.wait_until_gone(self.place.marker, self.name, 60)
         if left:
-            names = ", ".join(f"{one.role} {one.pid}" for one in left)
-            self.timeline.violate(f"60 s after the end of run {self.name}, these processes are left: {names}")
-            for one in left:
-                processes.send(one.pid, signal.SIGKILL)
+            names = ", ".join(f"{process.role} {process.pid}" for process in left)
+            self.timeline.violate(f"60 s after the end of run {self.name}, these processes are still running: {names}")
+            for process in left:
+                processes.send(process.pid, signal.SIGKILL)
             processes.wait_until_gone(self.place.marker, self.name, 10)
 
     def wait_for_end(self, how: str = "") -> int | None:
-        """Wait for the end of a process that was asked to stop, and return its exit code; a hang is a violation."""
+        """Wait for the end of a process after a stop signal, and return its exit code; a hang is a violation."""
         if self._process is None:
             return None
         try:
@@ -126,30 +128,30 @@ class Group:
             self.timeline.violate(
                 f"run {self.name} did not end within {STOP_SECONDS:.0f} s of a stop ({how}); see {self._name}"
             )
-            for one in self.members():
-                processes.send(one.pid, signal.SIGKILL)
+            for process in self.members():
+                processes.send(process.pid, signal.SIGKILL)
             code = self._process.wait(30)
         self._ended(code)
         return code
 
     def finish(self, seconds: float) -> bool:
-        """Wait until a process that ends without a stop has ended, and return whether it succeeded."""
+        """Wait for the end of a process that stops on its own, and return whether it succeeded."""
         assert self._process is not None
         try:
             code: int | None = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             code = None
-            for one in self.members():
-                processes.send(one.pid, signal.SIGKILL)
+            for process in self.members():
+                processes.send(process.pid, signal.SIGKILL)
             self._process.wait(30)
         self._ended(code)
         return code == 0
 
     def supervise(self, calm: bool) -> None:
-        """Start the process again when it has ended; find out that a pipeline makes no progress.
+        """Restart the process if it has ended; report a pipeline that makes no progress.
 
         Args:
-            calm: Everything that the pipelines need is there, so a lack of progress is a violation.
+            calm: Everything that the pipelines need is available, so a lack of progress is a violation.
         """
         if not self._owner.acquire(blocking=False):
             return
@@ -171,15 +173,15 @@ class Group:
                 self._commits[pipeline] = newest
                 self._progress[pipeline] = now
                 self._failures = 0
-        stalled = [one for one, since in self._progress.items() if now - since > STALL_SECONDS]
+        stalled = [pipeline for pipeline, since in self._progress.items() if now - since > STALL_SECONDS]
         if stalled:
             self.timeline.violate(
                 f"{', '.join(stalled)} in run {self.name} committed no batch for {STALL_SECONDS:.0f} s; "
                 f"the process is killed; see {self._name}"
             )
             self.expect_end()
-            for one in self.members():
-                processes.send(one.pid, signal.SIGKILL)
+            for process in self.members():
+                processes.send(process.pid, signal.SIGKILL)
 
     def _ended(self, code: int | None) -> None:
         self._process = None
@@ -188,7 +190,7 @@ class Group:
         self._log.close()
         text = self._file.read_bytes().decode(errors="replace")
         has_traceback(self.timeline, f"run {self.name}", text, self._file)
-        lines = [one for one in text.splitlines() if one.startswith("error:")] or text.splitlines()[-1:] or [""]
+        lines = [line for line in text.splitlines() if line.startswith("error:")] or text.splitlines()[-1:] or [""]
         aimed_at = time.monotonic() - self._aimed_at < AFTERMATH_SECONDS
         unforced = not aimed_at and code != 0
         self.unforced += unforced
@@ -211,7 +213,7 @@ class Group:
 
 
 def newest_commit(home: Path, pipeline: str) -> int:
-    """Return the newest committed batch of a pipeline; -1 for none."""
+    """Return the newest committed batch of a pipeline; -1 if there is none."""
     try:
         names = os.listdir(home / "checkpoints" / pipeline / "commits")
     except OSError:
@@ -220,10 +222,10 @@ def newest_commit(home: Path, pipeline: str) -> int:
 
 
 def wait_for_batches(groups: dict[str, Group], seconds: float = 300) -> None:
-    """Return when every pipeline has committed a batch; raise TimeoutError when that takes too long."""
+    """Return when every pipeline has committed a batch; raise TimeoutError if that takes too long."""
     deadline = time.monotonic() + seconds
-    pipelines = [(group.place.home, one) for group in groups.values() for one in group.pipelines]
-    while any(newest_commit(home, one) < 0 for home, one in pipelines):
+    pipelines = [(group.place.home, pipeline) for group in groups.values() for pipeline in group.pipelines]
+    while any(newest_commit(home, pipeline) < 0 for home, pipeline in pipelines):
         if time.monotonic() > deadline:
             raise TimeoutError(f"not every pipeline committed a batch within {seconds:.0f} s")
         time.sleep(0.5)

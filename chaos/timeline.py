@@ -1,4 +1,4 @@
-"""What happened during a run, in the order in which it happened."""
+"""The events of a run, in the order in which they happened."""
 
 import threading
 import time
@@ -10,16 +10,16 @@ _ALIKE = 5  # violations of the same text that are kept
 
 @dataclass(frozen=True)
 class Entry:
-    """Something that happened.
+    """Something that happened during a run.
 
     Attributes:
         at: Seconds since the start of the run, by a clock that never jumps.
-        what: A fault's kind; or `started`, `ended`, `violation` and the like.
+        what: The kind of a fault, or `started`, `ended`, `violation` and the like.
         target: What it happened to.
         outcome: For a fault: `done`, `refused`, `skipped` or `failed`.
         text: The details.
         took: How many seconds it took.
-        number: The fault's position in the schedule; None for what is no fault.
+        number: The fault's position in the schedule; None for other entries.
     """
 
     at: float
@@ -54,21 +54,21 @@ class Timeline:
             self.show(line(entry))
 
     def violate(self, text: str) -> None:
-        """Add a violation of what is guaranteed."""
+        """Add a violation of a guarantee."""
         with self._lock:
-            alike = sum(one.partition(";")[0] == text.partition(";")[0] for one in self.violations)
+            alike = sum(known.partition(";")[0] == text.partition(";")[0] for known in self.violations)
             if alike < _ALIKE:
                 self.violations.append(text)
         if alike < _ALIKE:
             self.add("violation", text=text)
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Return all entries for programs."""
+        """Return all entries as JSON."""
         return [asdict(entry) for entry in self.entries]
 
 
 def line(entry: Entry) -> str:
-    """Return an entry as a line for people."""
+    """Return an entry as a line of text."""
     parts = [f"{entry.at:8.1f} s", f"{entry.what:<13}", entry.target, entry.outcome]
     if entry.took >= 0.1:
         parts.append(f"({entry.took:.1f} s)")

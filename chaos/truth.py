@@ -1,6 +1,6 @@
-"""The expected results, computed from the produced events alone, and what differs from them.
+"""The expected results, computed from the produced events alone, and the differences of published results from them.
 
-Nothing of respool is used here: a mistake in its rules for windows and sessions must not hide itself.
+No code of respool is used here: an error in its rules for windows and sessions must not hide itself.
 """
 
 import json
@@ -14,7 +14,7 @@ from chaos.events import Event
 WINDOW = 600_000_000  # microseconds
 GAP = 600_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_SHOWN = 5  # differences that are described; the rest is counted
+_SHOWN = 5  # differences that are described; the others are counted
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ class Result:
     """A result of a session or window after the upsert by key.
 
     Attributes:
-        end: The session's end; for a window, the same as its start.
+        end: The end of the session; for a window, its start.
         count: The number of events.
         is_finished: False for an early result of a session.
-        record: The record that it came with.
+        record: The record that contains it.
     """
 
     end: int
@@ -65,7 +65,7 @@ class Result:
 
 
 def truth_of(events: Iterable[Event]) -> Truth:
-    """Return the windows and sessions of events; records that do not decode have none."""
+    """Return the windows and sessions of events; records that do not decode belong to none."""
     windows: Counter[int] = Counter()
     visits: defaultdict[str, list[int]] = defaultdict(list)
     for event in events:
@@ -120,13 +120,13 @@ def sessions_of(newest: Mapping[bytes, Published]) -> dict[tuple[str, int], Resu
 
 
 def wrong_windows(truth: Truth, published: Mapping[int, Result], closing: int, complete: bool = True) -> list[str]:
-    """Return the differences of published windows from the expected ones.
+    """Return the differences between published and expected windows.
 
     Args:
         truth: The expected results.
         published: The published results.
         closing: The start of the window of the closing events, which stays open.
-        complete: Every window must be published; otherwise those that are must be right.
+        complete: Every window must be published; otherwise the published windows must be right.
     """
     wrong = [
         f"window {time_text(start)}: published {result.count:,} events, expected {truth.windows.get(start, 0):,}"
@@ -142,15 +142,15 @@ def wrong_windows(truth: Truth, published: Mapping[int, Result], closing: int, c
 def wrong_sessions(
     truth: Truth, published: Mapping[tuple[str, int], Result], complete: bool = True
 ) -> tuple[list[str], list[tuple[tuple[str, int], Result]]]:
-    """Return the differences of published sessions from the expected ones, and the early results nobody withdrew.
+    """Return the differences between published and expected sessions, and the early results that were not withdrawn.
 
-    An early result whose session is not among the expected ones may be the remainder of batches that a rewind or a
-    restore took back: the caller decides that.
+    An early result that belongs to no expected session may remain from batches that a rewind or a restore undid: the
+    caller decides that.
 
     Args:
         truth: The expected results.
         published: The published results.
-        complete: Every session must be published and finished; otherwise those that are finished must be right.
+        complete: Every session must be published and finished; otherwise the finished sessions must be right.
     """
     wrong: list[str] = []
     stale: list[tuple[tuple[str, int], Result]] = []

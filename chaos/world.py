@@ -1,4 +1,4 @@
-"""What faults act on: the processes, the broker, the disk and the topics of a run."""
+"""The targets of faults: the processes, the broker, the disk and the topics of a run."""
 
 import threading
 from collections.abc import Iterator
@@ -20,8 +20,8 @@ Outcome = tuple[str, str]  # `done`, `refused`, `skipped` or `failed`, and the d
 
 
 @dataclass(frozen=True)
-class TakenBack:
-    """A rewind or a restore of the sessions: what was published until then may never be withdrawn.
+class Rewind:
+    """A rewind or a restore of the sessions: results published before it may remain.
 
     Attributes:
         ends: The end offsets of the topic of sessions at that time.
@@ -36,16 +36,16 @@ class World:
 
     Attributes:
         place: Its folder.
-        timeline: What happened.
+        timeline: The events of the run.
         broker: The broker.
         groups: The `respool run` processes by name.
         producer: The thread that produces events.
         step: How far event time advances with every event.
-        taken_back: The rewinds and restores of the sessions that were not undone.
+        rewinds: The rewinds and restores of the sessions that were not undone.
         savepoints: The names of the savepoints by pipeline.
         forks: The suffixes of the outputs of forks, by the fork's checkpoint.
-        outage: Set while the broker or the disk is unavailable on purpose, or a process is paused.
-        stopping: Set at the end, when nothing is to be started again.
+        outage: Set while a fault makes the broker or the disk unavailable, or pauses a process.
+        stopping: Set at the end, when nothing is restarted.
     """
 
     place: Place
@@ -54,7 +54,7 @@ class World:
     groups: dict[str, Group]
     producer: Producer
     step: timedelta
-    taken_back: list[TakenBack] = field(default_factory=list)
+    rewinds: list[Rewind] = field(default_factory=list)
     savepoints: dict[str, list[str]] = field(default_factory=dict)
     forks: dict[str, tuple[str, str]] = field(default_factory=dict)
     outage: threading.Event = field(default_factory=threading.Event)
@@ -70,8 +70,8 @@ class World:
         return Topics(self.broker.address)
 
     @contextmanager
-    def out_of_order(self) -> Iterator[None]:
-        """Mark the length of a `with` block as an outage, during which no progress is expected."""
+    def outage_noted(self) -> Iterator[None]:
+        """Mark the duration of a `with` block as an outage, during which no progress is expected."""
         self.outage.set()
         try:
             yield
@@ -79,7 +79,7 @@ class World:
             self.outage.clear()
 
     def supervise(self) -> list[threading.Thread]:
-        """Start the threads that restart what has died."""
+        """Start the threads that restart pipelines and the broker."""
         threads = [
             threading.Thread(target=self._keep_groups, name="supervisor", daemon=True),
             threading.Thread(target=self._keep_broker, name="broker-supervisor", daemon=True),

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from respool.checkpoint.verifying import state_stream, xxhash
+from respool.checkpoint.verifying import state_stream
 
 _BLOCK = struct.Struct("<8sBiiI")
 _SIZES = (b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\0\0\0\0", b"\xff\xff", b"\0\x01\0\0")
@@ -219,9 +219,9 @@ def _change_stream(data: bytes, kind: str, rng: Random) -> bytes:
         return change_bytes(data, rng)
     plain = change_bytes(plain, rng)
     part = plain[: 1 << 16]
-    (fits,) = xxhash.hashes([part], state_stream._SEED) if part else (0,)
+    fits = state_stream.checksum(part) if part else 0
     level = 0x10 | 6
-    block = _BLOCK.pack(b"LZ4Block", level, len(part), len(part), fits & state_stream._SUM_BITS) + part
+    block = _BLOCK.pack(b"LZ4Block", level, len(part), len(part), fits) + part
     end = _BLOCK.pack(b"LZ4Block", level, 0, 0, 0) if rng.random() < 0.8 else b""
     return block + end
 

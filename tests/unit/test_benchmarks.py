@@ -1,4 +1,4 @@
-"""`make bench` runs; its figures are for people, but a wrong result must never become a figure."""
+"""`make bench` runs; its figures are not tested, but a wrong result must never become a figure."""
 
 import json
 import subprocess
@@ -13,11 +13,11 @@ import pytest
 
 from benchmarks import report
 from benchmarks import run as bench
-from benchmarks.environments import NotHere, Place, ready
+from benchmarks.environments import NotAvailable, Place, ready
 from benchmarks.goals import goals
 from benchmarks.measure import Mark, Measured, Sample, cpu_at, memory_growth, run, steady, steady_cpu, warm_up
 from benchmarks.results import Results, Run, run_of, spread
-from benchmarks.truth import Notes, Told, Truth, minute_of, wrong_sessions, wrong_windows
+from benchmarks.truth import Notes, SessionResult, Truth, minute_of, wrong_sessions, wrong_windows
 from respool.visits.generator import VisitsPlan, generate
 
 REWIND = Path(__file__).parents[2] / "benchmarks" / "rewind.py"
@@ -56,7 +56,7 @@ class TestSteadyRate:
         measured = _measured(_marks((1_000_000, 10), (3_000_000, 20)), samples=tuple(samples))
         assert steady_cpu(measured, 3_000_000) == 5
 
-    def test_growth_of_memory_is_told_between_the_second_and_the_last_quarter(self) -> None:
+    def test_growth_of_memory_is_measured_between_the_second_and_the_last_quarter(self) -> None:
         samples = tuple(Sample(second, 0, 100 + second) for second in range(101))
         marks = _marks(*((second * 10, float(second)) for second in range(1, 101)))
         assert memory_growth(_measured(marks, samples=samples), 1_000) == (100 + 87.5) / (100 + 37.5)
@@ -73,40 +73,40 @@ class TestProcessTree:
     def test_a_run_is_measured_with_the_children_that_outlive_their_parents(self, tmp_path: Path) -> None:
         child = "import time\nwhile time.process_time() < 0.5: pass\nprint('{\"events\": 7}', flush=True)"
         words = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(1.5)"
-        found = run([sys.executable, "-c", words], tmp_path / "run", 30, None)
-        assert found.in_time
-        assert found.code == 0
-        assert found.events == 7
-        assert 0.5 <= found.cpu_s < 2
-        assert found.pss > 1_000_000
+        measured = run([sys.executable, "-c", words], tmp_path / "run", 30, None)
+        assert measured.in_time
+        assert measured.code == 0
+        assert measured.events == 7
+        assert 0.5 <= measured.cpu_s < 2
+        assert measured.pss > 1_000_000
 
     def test_the_time_of_a_child_that_nobody_waited_for_is_not_forgotten_when_it_ends(self, tmp_path: Path) -> None:
         child = "import time\nwhile time.process_time() < 1.5: pass"
         words = "import signal, subprocess, sys, time; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
         words += f"subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(5)"
-        found = run([sys.executable, "-c", words], tmp_path / "run", 30, None)
-        used = [one.cpu_s for one in found.samples]
+        measured = run([sys.executable, "-c", words], tmp_path / "run", 30, None)
+        used = [sample.cpu_s for sample in measured.samples]
         assert used == sorted(used)
         assert used[-1] >= 0.4
 
-    def test_one_that_takes_too_long_is_ended_with_all_its_children(self, tmp_path: Path) -> None:
+    def test_a_run_that_takes_too_long_is_ended_with_all_its_children(self, tmp_path: Path) -> None:
         child = "import time\nprint('{\"rows\": 3}', flush=True)\nprint('no JSON', flush=True)\ntime.sleep(60)"
         words = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
-        found = run([sys.executable, "-c", words], tmp_path / "run", 1.5, None)
-        assert not found.in_time
-        assert found.events == 3
-        told = run_of("counts", "one", 10, found, None)
-        assert (told.status, told.why) == ("stopped", "after 3 of 10 events")
+        measured = run([sys.executable, "-c", words], tmp_path / "run", 1.5, None)
+        assert not measured.in_time
+        assert measured.events == 3
+        reported = run_of("counts", "an-engine", 10, measured, None)
+        assert (reported.status, reported.why) == ("stopped", "after 3 of 10 events")
 
-    def test_one_that_fails_says_why(self, tmp_path: Path) -> None:
-        found = run([sys.executable, "-c", "raise ValueError('no broker')"], tmp_path / "run", 30, None)
-        told = run_of("counts", "one", 10, found, None)
-        assert (told.status, told.why) == ("failed", "ValueError: no broker")
+    def test_a_run_that_fails_says_why(self, tmp_path: Path) -> None:
+        measured = run([sys.executable, "-c", "raise ValueError('no broker')"], tmp_path / "run", 30, None)
+        reported = run_of("counts", "an-engine", 10, measured, None)
+        assert (reported.status, reported.why) == ("failed", "ValueError: no broker")
 
 
 @pytest.fixture(scope="module")
 def truth() -> Truth:
-    """What is right of a few visits."""
+    """The expected results of a few visits."""
     notes = Notes()
     for message in generate(VisitsPlan(count=2_000, visits=50, pages_per_visit=4)):
         assert message.key is not None
@@ -131,8 +131,8 @@ class TestTruth:
     def test_the_last_count_of_a_window_holds(self, truth: Truth) -> None:
         right = list(truth.windows.items())
         assert wrong_windows(truth, [(right[0][0], 1), *right], None) is None
-        assert "has 1," in str(wrong_windows(truth, [*right, (right[0][0], 1)], None))
-        assert "has 5, and 0" in str(wrong_windows(truth, [*right, (9_990, 5)], None))
+        assert "has the count 1," in str(wrong_windows(truth, [*right, (right[0][0], 1)], None))
+        assert "has the count 5, expected 0" in str(wrong_windows(truth, [*right, (9_990, 5)], None))
 
     def test_windows_that_cannot_be_over_may_be_missing(self, truth: Truth) -> None:
         over = {start: count for start, count in truth.windows.items() if start + 10 <= truth.newest - 10}
@@ -141,40 +141,49 @@ class TestTruth:
         del over[0]
         assert wrong_windows(truth, over.items(), 10) == f"1 of {len(over) + 1} windows are missing"
 
-    def test_sessions_may_be_taken_back_but_not_changed_once_finished(self, truth: Truth) -> None:
-        right = [Told(visit, start, end, pages, True) for (visit, start), (end, pages) in truth.sessions.items()]
-        one = right[0]
-        moved = [Told(one.visit, one.start + 1, one.end, 1), Told(one.visit, one.start + 1, None, None)]
-        early = Told(one.visit, one.start, one.start, 1)
+    def test_sessions_may_be_deleted_but_not_changed_once_finished(self, truth: Truth) -> None:
+        right = [
+            SessionResult(visit, start, end, pages, True) for (visit, start), (end, pages) in truth.sessions.items()
+        ]
+        first = right[0]
+        moved = [
+            SessionResult(first.visit, first.start + 1, first.end, 1),
+            SessionResult(first.visit, first.start + 1, None, None),
+        ]
+        early = SessionResult(first.visit, first.start, first.start, 1)
         assert wrong_sessions(truth, [*moved, early, *right], early=True, delay=15) is None
         assert "after it was finished" in str(wrong_sessions(truth, [*right, early], early=True, delay=15))
         assert "no session" in str(wrong_sessions(truth, [*right, moved[0]], early=True, delay=15))
 
     def test_each_engine_is_held_to_what_it_promises(self, truth: Truth) -> None:
-        right = [Told(visit, start, end, pages) for (visit, start), (end, pages) in truth.sessions.items()]
+        right = [SessionResult(visit, start, end, pages) for (visit, start), (end, pages) in truth.sessions.items()]
         assert wrong_sessions(truth, right, early=True, delay=None) is None
-        assert "not told as finished" in str(wrong_sessions(truth, right, early=True, delay=15))
+        assert "not published as finished" in str(wrong_sessions(truth, right, early=True, delay=15))
         assert "are missing" in str(wrong_sessions(truth, right[1:], early=True, delay=None))
         assert wrong_sessions(truth, [], early=False, delay=None) is None
-        wrong = [Told(right[0].visit, right[0].start, right[0].end, 99)]
+        wrong = [SessionResult(right[0].visit, right[0].start, right[0].end, 99)]
         assert "99" in str(wrong_sessions(truth, wrong, early=False, delay=None))
 
 
 def _results() -> Results:
     machine = {"at": "today", "cores": 2, "model": "a processor", "memory_gb": 24.0, "load": 0.1}
-    found = Results(machine, {"events": 2_000_000, "runs": 3})
+    results = Results(machine, {"events": 2_000_000, "runs": 3})
     for name, title, recovers in (
         ("respool", "respool", True),
         ("pyspark", "plain PySpark", True),
         ("bare", "a <loop>", False),
     ):
-        told: dict[str, Any] = {"title": title, "recovers": recovers, "runs_on": "it", "not_run": ""}
-        found.engines[name] = {**told, "promises": {"counts": "all of them"}}
-    found.engines["flink"] = {**found.engines["pyspark"], "title": "Flink", "not_run": "mvn is not on this machine"}
+        properties: dict[str, Any] = {"title": title, "recovers": recovers, "runs_on": "it", "not_run": ""}
+        results.engines[name] = {**properties, "promises": {"counts": "all of them"}}
+    results.engines["flink"] = {
+        **results.engines["pyspark"],
+        "title": "Flink",
+        "not_run": "mvn is not installed on this machine",
+    }
     rates = {"respool": (90, 100, 140), "pyspark": (40, 50, 60), "bare": (300, 300, 300)}
     for name, values in rates.items():
-        found.runs += [_run(name, 1_000.0 * value) for value in values]
-    return found
+        results.runs += [_run(name, 1_000.0 * value) for value in values]
+    return results
 
 
 def _run(engine: str, rate: float, status: str = "right", why: str = "") -> Run:
@@ -184,19 +193,19 @@ def _run(engine: str, rate: float, status: str = "right", why: str = "") -> Run:
 class TestReport:
     def test_figures_are_medians_with_their_range(self) -> None:
         assert spread([]) is None
-        found = spread([3.0, 1.0, 2.0])
-        assert found is not None
-        assert found.text(1) == "2.0 (1.0–3.0)"
+        figure = spread([3.0, 1.0, 2.0])
+        assert figure is not None
+        assert figure.text(1) == "2.0 (1.0–3.0)"
 
     def test_it_says_what_was_measured_and_what_was_not(self, tmp_path: Path) -> None:
         text = report.write(_results(), tmp_path)
         assert "100.0 (90.0–140.0)" in text
         assert "2.00 ×" in text
         assert "**not met**" not in text
-        assert "- Flink: mvn is not on this machine" in text
+        assert "- Flink: mvn is not installed on this machine" in text
         assert json.loads((tmp_path / "report.json").read_text())["runs"][0]["engine"] == "respool"
         drawn = ElementTree.fromstring((tmp_path / "report.svg").read_text())
-        assert "a <loop>" in [one.text for one in drawn.iter("{http://www.w3.org/2000/svg}text")]
+        assert "a <loop>" in [element.text for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
 
     def test_its_tables_take_the_place_of_older_ones_in_the_docs(self, tmp_path: Path) -> None:
         page = tmp_path / "performance.md"
@@ -222,20 +231,20 @@ class TestReport:
         assert "wrong: a window is missing" in report.markdown(results)
 
     def test_goals_are_ratios_of_medians_and_the_floor_is_no_rival(self) -> None:
-        assert [(one.job, one.found, one.met) for one in goals(_results())] == [
+        assert [(goal.job, goal.measured, goal.met) for goal in goals(_results())] == [
             ("counts", "2.00 ×", True),
             ("counts", "2.00 × the fastest other, plain PySpark", True),
         ]
 
-    def test_one_that_was_stopped_too_early_is_held_to_its_fastest_batch(self) -> None:
+    def test_a_run_that_was_stopped_too_early_is_held_to_its_fastest_batch(self) -> None:
         results = _results()
-        results.runs = [one for one in results.runs if one.engine != "pyspark"]
+        results.runs = [run for run in results.runs if run.engine != "pyspark"]
         marks = ((200_000, 100.0), (400_000, 150.0), (500_000, 200.0))
         results.runs.append(replace(_run("pyspark", 0.0, "stopped"), steady=None, marks=marks))
-        found = next(one for one in goals(results) if "plain PySpark" in one.wanted)
+        goal = next(goal for goal in goals(results) if "plain PySpark" in goal.target)
         own = results.figure("counts", "respool", "steady")
         assert own is not None
-        assert found.found == f"{own.median / 4_000:.2f} × that of its fastest batch"
+        assert goal.measured == f"{own.median / 4_000:.2f} × that of its fastest batch"
 
     def test_goals_of_the_other_jobs(self) -> None:
         results = _results()
@@ -252,7 +261,7 @@ class TestReport:
         first = "first batch of counts"
         times = {"respool": 5.0, "pyspark": 8.0}
         results.start = [{"what": first, "engine": name, "median_s": seconds} for name, seconds in times.items()]
-        assert [(one.job, one.found, one.met) for one in goals(results)] == [
+        assert [(goal.job, goal.measured, goal.met) for goal in goals(results)] == [
             ("growth", "1.20 ×", False),
             ("growth", "1.01 ×", True),
             ("reprocess", "1.10 ×", True),
@@ -263,10 +272,10 @@ class TestReport:
         ]
 
 
-def test_what_is_not_here_is_not_downloaded_offline(tmp_path: Path) -> None:
-    with pytest.raises(NotHere, match="--offline"):
+def test_nothing_is_downloaded_offline(tmp_path: Path) -> None:
+    with pytest.raises(NotAvailable, match="--offline"):
         ready(Place(tmp_path, offline=True), "bytewax")
-    assert ready(Place(tmp_path, offline=True), "bare", optional=True) == "the environment of the bench"
+    assert ready(Place(tmp_path, offline=True), "bare", optional=True) == "the environment of the benchmark"
 
 
 def test_a_report_is_measured_in_parts(tmp_path: Path) -> None:
@@ -279,7 +288,7 @@ def test_a_report_is_measured_in_parts(tmp_path: Path) -> None:
     before = json.loads((out / "report.json").read_text())
     again = Results.from_json(before)
     assert again.to_json() == {**before, "runs": again.to_json()["runs"]}
-    with pytest.raises(SystemExit, match=r"has --events 2000000\. Give the same"):
+    with pytest.raises(SystemExit, match=r"has --events 2000000\. Use the same value"):
         bench.main(["--add", "--only", "rewind", *small, "--events", "10"])
     bench.main(["--add", "--only", "rewind", *small])
     after = json.loads((out / "report.json").read_text())

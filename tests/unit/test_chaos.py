@@ -1,4 +1,4 @@
-"""The chaos harness itself: what it expects, what it injects, and what it notices."""
+"""The chaos harness: the expected results, the injected faults, and the detected differences."""
 
 import json
 from datetime import timedelta
@@ -46,38 +46,38 @@ class TestEvents:
 
     def test_event_ids_are_unique_and_event_times_follow_the_clock(self) -> None:
         made = list(islice(events(7, STEP), 5000))
-        assert len({checks.event_id(one.value) for one in made}) == 5000
-        for one in made:
-            if one.time is not None:
-                clock = (START + one.number * STEP).timestamp() * 1e6
-                assert clock - DISORDER.total_seconds() * 1e6 - 1000 <= one.time <= clock
+        assert len({checks.event_id(event.value) for event in made}) == 5000
+        for event in made:
+            if event.time is not None:
+                clock = (START + event.number * STEP).timestamp() * 1e6
+                assert clock - DISORDER.total_seconds() * 1e6 - 1000 <= event.time <= clock
 
     def test_some_records_do_not_decode_and_some_visits_have_two_sessions(self) -> None:
         made = list(islice(events(7, STEP), 100_000))
-        assert any(one.time is None for one in made)
+        assert any(event.time is None for event in made)
         visits = [visit for visit, _ in truth.truth_of(made).sessions]
         assert len(visits) > len(set(visits))
 
     def test_values_carry_the_event_time(self) -> None:
-        made = next(one for one in events(7, STEP) if one.time is not None)
+        made = next(event for event in events(7, STEP) if event.time is not None)
         assert truth.microseconds(json.loads(made.value)["event_time"]) == made.time
 
     def test_closing_events_are_later_than_all_others_by_more_than_every_delay(self) -> None:
         made = list(islice(events(7, STEP), 100))
-        newest = max(one.time for one in made if one.time is not None)
+        newest = max(event.time for event in made if event.time is not None)
         closing = closing_events(100, STEP)
-        assert all(one.time is not None and one.time > newest + 60 * MINUTE for one in closing)
-        assert len({one.number for one in (*made, *closing)}) == 108
+        assert all(event.time is not None and event.time > newest + 60 * MINUTE for event in closing)
+        assert len({event.number for event in (*made, *closing)}) == 108
 
 
 class TestTruth:
     def test_windows_are_half_open(self) -> None:
-        found = truth.truth_of([event("a", 0), event("b", 9.99), event("c", 10), event("d", 25)])
-        assert found.windows == {0: 2, 10 * MINUTE: 1, 20 * MINUTE: 1}
+        expected = truth.truth_of([event("a", 0), event("b", 9.99), event("c", 10), event("d", 25)])
+        assert expected.windows == {0: 2, 10 * MINUTE: 1, 20 * MINUTE: 1}
 
     def test_a_session_ends_with_a_pause_longer_than_the_gap(self) -> None:
-        found = truth.truth_of([event("a", 20.1), event("a", 0), event("a", 10), event("b", 5)])
-        assert found.sessions == {
+        expected = truth.truth_of([event("a", 20.1), event("a", 0), event("a", 10), event("b", 5)])
+        assert expected.sessions == {
             ("a", 0): (10 * MINUTE, 2),
             ("a", int(20.1 * MINUTE)): (int(20.1 * MINUTE), 1),
             ("b", 5 * MINUTE): (5 * MINUTE, 1),
@@ -131,7 +131,7 @@ class TestTruth:
         assert [(key, result.record.offset) for key, result in stale] == [(("a", 5 * MINUTE), 9)]
 
     def test_many_differences_are_counted(self) -> None:
-        assert truth.shortened([str(one) for one in range(9)])[-1] == "… and 4 more"
+        assert truth.shortened([str(number) for number in range(9)])[-1] == "… and 4 more"
 
 
 class TestArchive:
@@ -158,7 +158,7 @@ class TestArchive:
         sent = [Event(0, "a", 0, b"x"), Event(1, "a", 0, b"y")]
         assert checks.produced_once(sent, [Published(b"", b"x", 0, 0), Published(b"", b"y", 0, 1)]) == []
         wrong = checks.produced_once(sent, [Published(b"", b"x", 0, 0), Published(b"", b"x", 0, 1)])
-        assert wrong == ["acknowledged, but not in the topic: y", "in the topic once too often: x"]
+        assert wrong == ["acknowledged, but not in the topic: y", "in the topic more than once: x"]
 
 
 class TestLeftovers:
@@ -179,13 +179,13 @@ class TestLeftovers:
             "broker/process.json",
         ],
     )
-    def test_leftovers_are_found(self, tmp_path: Path, path: str) -> None:
+    def test_leftovers_are_reported(self, tmp_path: Path, path: str) -> None:
         file = tmp_path / path
         file.parent.mkdir(parents=True)
         file.touch()
         assert len(checks.leftover_files(tmp_path)) == 1
 
-    def test_files_that_others_may_read_are_found(self, tmp_path: Path) -> None:
+    def test_files_that_others_may_read_are_reported(self, tmp_path: Path) -> None:
         (tmp_path / "checkpoints").mkdir(mode=0o700)
         for name, mode in (("mine", 0o600), ("theirs", 0o640), ("everybody's", 0o602)):
             (tmp_path / "checkpoints" / name).touch()
@@ -206,8 +206,8 @@ class TestSchedule:
 
     def test_every_kind_occurs_before_any_occurs_again(self) -> None:
         faults = list(islice(schedule(3, KINDS, GROUPS), 2 * len(KINDS)))
-        assert {one.kind for one in faults[: len(KINDS)]} == set(KINDS)
-        assert {one.kind for one in faults[len(KINDS) :]} == set(KINDS)
+        assert {fault.kind for fault in faults[: len(KINDS)]} == set(KINDS)
+        assert {fault.kind for fault in faults[len(KINDS) :]} == set(KINDS)
 
     @pytest.mark.parametrize("groups", [GROUPS, ONE_GROUP])
     def test_targets_fit_their_kind(self, groups: dict[str, tuple[str, ...]]) -> None:
@@ -228,8 +228,8 @@ class TestReport:
     def report(self, *violations: str) -> Report:
         timeline = Timeline()
         timeline.add("kill-jvm", "sessions", outcome="done", number=1)
-        for one in violations:
-            timeline.violate(one)
+        for violation in violations:
+            timeline.violate(violation)
         arguments = run.arguments(run.options(["--seed", "123", "--minutes", "5"]))
         return Report(123, 5, arguments, timeline, Figures(records=600), 60, 2, 0, "2026-11-18T00:00:00+00:00", "m")
 

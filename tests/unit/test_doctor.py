@@ -1,6 +1,7 @@
 """What `respool doctor` and `respool jars` tell, and how they exit."""
 
 import json
+import sys
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from respool.cli.doctor import doctor, within
+from respool.cli.doctor import doctor, satisfies
 from respool.cli.jars import jars as jars_command
 from respool.local import jars
 
@@ -99,7 +100,7 @@ def test_a_broker_that_died_is_to_be_started_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "bounds", "kept"),
+    ("version", "specifier", "expected"),
     [
         ("2.3.1", ">=2.2,<3", True),
         ("3.0", ">=2.2,<3", False),
@@ -109,10 +110,48 @@ def test_a_broker_that_died_is_to_be_started_again(tmp_path: Path) -> None:
         ("4.10.0", ">=4.9", True),
         ("7.35.1rc1", ">=5", True),
         ("1.0", "", True),
+        ("2.9", "~=2.2", True),
+        ("3.0", "~=2.2", False),
+        ("2.2.5", "~=2.2.1", True),
+        ("2.3.0", "~=2.2.1", False),
+        ("2.2.1", ">=2.2,!=2.2.1", False),
+        ("2.2.2", ">=2.2,!=2.2.1", True),
+        ("2.3.4", "!=2.3.*", False),
+        ("4.2.7", "==4.2.*", True),
+        ("not-a-version", ">=1", False),
     ],
 )
-def test_bounds(version: str, bounds: str, kept: bool) -> None:
-    assert within(version, bounds) is kept
+def test_version_specifiers(version: str, specifier: str, expected: bool) -> None:
+    assert satisfies(version, specifier) is expected
+
+
+@pytest.mark.parametrize(
+    ("requirement", "state", "text"),
+    [
+        ("pandas~=1.0", "broken", "pandas is 2.2.3, expected ~=1.0. "),
+        ("pandas~=2.0", "ok", "pandas 2.2.3"),
+        ("pandas!=2.2.3", "broken", "pandas is 2.2.3, expected !=2.2.3. "),
+        ("pandas>=9; python_version < '3'", "ok", ""),
+        ("pandas>=9; python_version >= '3'", "broken", "pandas is 2.2.3, expected >=9. "),
+        ("pandas>=9; extra == 's3'", "ok", ""),
+        ("pandas[excel]>=2; sys_platform != 'plan9'", "ok", "pandas 2.2.3"),
+    ],
+)
+def test_requirements_are_read_with_their_operators_and_markers(
+    monkeypatch: pytest.MonkeyPatch, requirement: str, state: str, text: str
+) -> None:
+    monkeypatch.setattr(metadata, "requires", lambda name: [requirement])
+    monkeypatch.setattr(metadata, "version", lambda name: "2.2.3")
+    packages = checks()["packages"]
+    assert packages["state"] == state
+    assert packages["found"].startswith(text)
+
+
+def test_a_missing_packaging_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "packaging.requirements", None)
+    packages = checks()["packages"]
+    assert packages["state"] == "broken"
+    assert packages["found"].startswith("packaging")
 
 
 def test_jars_are_printed_for_spark_submit() -> None:

@@ -1,13 +1,14 @@
 """Flink SQL through PyFlink, two subtasks: state on the heap, checkpoints to disk every second."""
 
 import argparse
-import json
 import os
 import threading
 
 from confluent_kafka import Consumer, TopicPartition
 from pyflink.common import Configuration  # type: ignore[import-not-found]
 from pyflink.table import EnvironmentSettings, TableEnvironment  # type: ignore[import-not-found]
+
+from benchmarks.peers.command import parse_arguments, report
 
 _VISITS = """
 CREATE TABLE visits (
@@ -44,27 +45,24 @@ GROUP BY visit_id, window_start, window_end""",
 )
 
 
-def watch(asked: argparse.Namespace, ended: threading.Event) -> None:
-    """Tell how far it is, by the positions that it commits with every checkpoint."""
-    consumer = Consumer({"bootstrap.servers": asked.servers, "group.id": asked.output, "enable.auto.commit": False})
-    parts = [TopicPartition(asked.topic, number) for number in (0, 1)]
-    told = 0
+def watch(arguments: argparse.Namespace, ended: threading.Event) -> None:
+    """Report progress from the offsets that it commits with every checkpoint."""
+    consumer = Consumer(
+        {"bootstrap.servers": arguments.servers, "group.id": arguments.output, "enable.auto.commit": False}
+    )
+    parts = [TopicPartition(arguments.topic, number) for number in (0, 1)]
+    reported = 0
     while not ended.wait(0.1):
-        done = sum(max(0, one.offset) for one in consumer.committed(parts, timeout=10))
-        if told < done < asked.events:
-            told = done
-            print(json.dumps({"events": done}), flush=True)
+        done = sum(max(0, partition.offset) for partition in consumer.committed(parts, timeout=10))
+        if reported < done < arguments.events:
+            reported = done
+            report(events=done)
     consumer.close()
 
 
 def main() -> None:
-    """Process all that is there."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("job", choices=["counts", "sessions"])
-    for name in ("topic", "servers", "output"):
-        parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--events", type=int, required=True)
-    asked = parser.parse_args()
+    """Process all events of the topic."""
+    arguments = parse_arguments()
     settings = Configuration()
     for name, value in {
         "pipeline.jars": f"file://{os.environ['FLINK_KAFKA_JAR']}",
@@ -78,19 +76,19 @@ def main() -> None:
     }.items():
         settings.set_string(name, value)
     tables = TableEnvironment.create(EnvironmentSettings.new_instance().with_configuration(settings).build())
-    words = {"topic": asked.topic, "servers": asked.servers, "output": asked.output}
-    made, insert = _COUNTS if asked.job == "counts" else _SESSIONS
-    tables.execute_sql(_VISITS.format(delay=10 if asked.job == "counts" else 15, **words))
-    tables.execute_sql(made.format(**words))
+    names = {"topic": arguments.topic, "servers": arguments.servers, "output": arguments.output}
+    create, insert = _COUNTS if arguments.job == "counts" else _SESSIONS
+    tables.execute_sql(_VISITS.format(delay=10 if arguments.job == "counts" else 15, **names))
+    tables.execute_sql(create.format(**names))
     ended = threading.Event()
-    watching = threading.Thread(target=watch, args=(asked, ended))
+    watching = threading.Thread(target=watch, args=(arguments, ended))
     watching.start()
     try:
         tables.execute_sql(insert).wait()
     finally:
         ended.set()
         watching.join()
-    print(json.dumps({"events": asked.events}), flush=True)
+    report(events=arguments.events)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import re
 import shutil
 import sys
 from dataclasses import asdict, dataclass
@@ -18,8 +17,6 @@ from respool.errors import RespoolError
 from respool.settings import Settings
 
 _LITTLE_SPACE = 500 * 2**20
-_REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)([^;]*)(;.*)?$")
-_BOUND = re.compile(r"(==|>=|<=|<|>)\s*([0-9.]+)")
 
 
 @dataclass(frozen=True)
@@ -81,49 +78,48 @@ def _python() -> Check:
 
 
 def _packages() -> Check:
-    wrong: list[str] = []
-    right: list[str] = []
-    for name, bounds in _required():
+    try:
+        missing_or_wrong, installed = _compare_packages()
+    except ModuleNotFoundError as error:  # packaging itself is a dependency that may be missing
+        missing_or_wrong, installed = [f"{error.name} is missing"], []
+    if missing_or_wrong:
+        problems = "; ".join(missing_or_wrong)
+        return Check("packages", "broken", f"{problems}. Install respool again: pip install --force respool.")
+    return Check("packages", "ok", ", ".join(installed))
+
+
+def _compare_packages() -> tuple[list[str], list[str]]:
+    """Return a text for each required package that is missing or of another version, and one for each of the others."""
+    from packaging.requirements import Requirement  # 20 ms, which no other command should pay
+
+    problems: list[str] = []
+    installed: list[str] = []
+    for line in metadata.requires("respool") or []:
+        requirement = Requirement(line)
+        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        name = requirement.name
         try:
             version = metadata.version(name)
         except metadata.PackageNotFoundError:
-            wrong.append(f"{name} is missing")
+            problems.append(f"{name} is missing")
             continue
-        if within(version, bounds):
-            right.append(f"{name} {version}")
+        if satisfies(version, str(requirement.specifier)):
+            installed.append(f"{name} {version}")
         else:
-            wrong.append(f"{name} is {version}, expected {bounds}")
-    if wrong:
-        return Check("packages", "broken", f"{'; '.join(wrong)}. Install respool again: pip install --force respool.")
-    return Check("packages", "ok", ", ".join(right))
+            problems.append(f"{name} is {version}, expected {requirement.specifier}")
+    return problems, installed
 
 
-def _required() -> list[tuple[str, str]]:
-    """Return the packages that respool itself says it needs, with their bounds."""
-    pairs: list[tuple[str, str]] = []
-    for line in metadata.requires("respool") or []:
-        match = _REQUIREMENT.match(line)
-        if match and not match[3]:  # What is needed only on some machines has a marker.
-            pairs.append((match[1], match[2].strip()))
-    return pairs
+def satisfies(version: str, specifier: str) -> bool:
+    """Return whether a version such as 2.3.1 satisfies a specifier such as `>=2.2,<3`; pre-releases are accepted."""
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import InvalidVersion
 
-
-def within(version: str, bounds: str) -> bool:
-    """Tell whether a version such as 2.3.1 keeps bounds such as >=2.2,<3."""
-    found = _numbers(version)
-    for sign, text in _BOUND.findall(bounds):
-        bound = _numbers(text)
-        length = max(len(found), len(bound))
-        left, right = (numbers + (0,) * (length - len(numbers)) for numbers in (found, bound))
-        kept = {"==": left == right, ">=": left >= right, "<=": left <= right, "<": left < right, ">": left > right}
-        if not kept[sign]:
-            return False
-    return True
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    leading = re.match(r"\d+(\.\d+)*", version)
-    return tuple(int(one) for one in leading[0].split(".")) if leading else ()
+    try:
+        return SpecifierSet(specifier).contains(version, prereleases=True)
+    except InvalidVersion:
+        return False
 
 
 def _jars(set_name: str) -> Check:

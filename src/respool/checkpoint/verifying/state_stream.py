@@ -8,8 +8,9 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import xxhash
+
 from respool.checkpoint.model import StateKind
-from respool.checkpoint.verifying import xxhash
 
 _INT = struct.Struct(">i")
 _UTF = struct.Struct(">H")
@@ -80,7 +81,6 @@ def _lz4(data: bytes) -> bytes:
 
     codec = pyarrow.Codec("lz4_raw")
     parts: list[bytes] = []
-    sums: list[int] = []
     held = 0
     for method, block, size, expected in _blocks(data):
         held = _held(held, size)
@@ -88,11 +88,15 @@ def _lz4(data: bytes) -> bytes:
         if len(part) != size:
             raise _BrokenError("a block of it is shorter than it says")
         if size:  # the end mark has none
+            if checksum(part) != expected:
+                raise _BrokenError("a block of it does not fit its checksum")
             parts.append(part)
-            sums.append(expected)
-    if [one & _SUM_BITS for one in xxhash.hashes(parts, _SEED)] != sums:
-        raise _BrokenError("a block of it does not fit its checksum")
     return b"".join(parts)
+
+
+def checksum(block: bytes) -> int:
+    """Return the checksum that lz4-java stores with a block of these bytes."""
+    return xxhash.xxh32_intdigest(block, _SEED) & _SUM_BITS
 
 
 def _blocks(data: bytes) -> Iterator[tuple[int, memoryview, int, int]]:

@@ -29,13 +29,13 @@ import org.apache.kafka.streams.processor.TimestampExtractor;
 /**
  * Kafka Streams: counts in windows and sessions by its DSL, state in RocksDB with changelog topics.
  *
- * <p>Arguments: job, topic, servers, output, number of events, application id, folder of the state. It ends by itself
- * once it has told the results of all events.
+ * <p>Arguments: job, topic, servers, output, number of events, application id, folder of the state. It exits once
+ * the results of all events are published.
  */
 public final class Peer {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final Duration TEN_MINUTES = Duration.ofMinutes(10);
-    // One partition may be read far ahead of the other: with less, events of the slower one would be dropped as late.
+    // A partition may be read far ahead of the other: with less, events of the slower partition would be dropped as late.
     private static final Duration GRACE = Duration.ofDays(7);
 
     private static final AtomicLong READ = new AtomicLong();
@@ -87,14 +87,14 @@ public final class Peer {
                 .map((session, pages) -> {
                     String head = "{\"visit_id\":\"" + session.key() + "\",\"session_start\":\""
                             + session.window().startTime() + "\"";
-                    // A session that grows has another end, and so another key: what was told of the old one goes.
+                    // A session that grows has another end, and so another key: the result of the old key is deleted.
                     String value = pages == null ? null : head + ",\"session_end\":\"" + session.window().endTime()
                             + "\",\"visited_pages\":" + pages + ",\"is_finished\":false}";
                     return KeyValue.pair(head + "}", value);
                 });
     }
 
-    /** Takes note of an event that has reached the state, and returns what it is given. */
+    /** Counts an event that has reached the state, and returns its argument. */
     private static long seen(long value, long events) {
         if (COUNTED.incrementAndGet() == events) {
             DONE.countDown();
@@ -103,26 +103,26 @@ public final class Peer {
     }
 
     private static Properties settings(String[] words) {
-        Properties found = new Properties();
-        found.put(StreamsConfig.APPLICATION_ID_CONFIG, words[5]);
-        found.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, words[2]);
-        found.put(StreamsConfig.STATE_DIR_CONFIG, words[6]);
-        found.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, 2);
-        found.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 64 * 1024 * 1024);
-        found.put(StreamsConfig.consumerPrefix(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG), "earliest");
-        found.put(StreamsConfig.consumerPrefix(ConsumerConfig.MAX_POLL_RECORDS_CONFIG), 10_000);
-        found.put(StreamsConfig.consumerPrefix(ConsumerConfig.MAX_PARTITION_FETCH_BYTES_CONFIG), 10 * 1024 * 1024);
-        found.put(StreamsConfig.consumerPrefix(ConsumerConfig.FETCH_MAX_BYTES_CONFIG), 50 * 1024 * 1024);
-        found.put(StreamsConfig.producerPrefix(ProducerConfig.LINGER_MS_CONFIG), 100);
-        found.put(StreamsConfig.producerPrefix(ProducerConfig.BATCH_SIZE_CONFIG), 256 * 1024);
-        return found;
+        Properties properties = new Properties();
+        properties.put(StreamsConfig.APPLICATION_ID_CONFIG, words[5]);
+        properties.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, words[2]);
+        properties.put(StreamsConfig.STATE_DIR_CONFIG, words[6]);
+        properties.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, 2);
+        properties.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 64 * 1024 * 1024);
+        properties.put(StreamsConfig.consumerPrefix(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG), "earliest");
+        properties.put(StreamsConfig.consumerPrefix(ConsumerConfig.MAX_POLL_RECORDS_CONFIG), 10_000);
+        properties.put(StreamsConfig.consumerPrefix(ConsumerConfig.MAX_PARTITION_FETCH_BYTES_CONFIG), 10 * 1024 * 1024);
+        properties.put(StreamsConfig.consumerPrefix(ConsumerConfig.FETCH_MAX_BYTES_CONFIG), 50 * 1024 * 1024);
+        properties.put(StreamsConfig.producerPrefix(ProducerConfig.LINGER_MS_CONFIG), 100);
+        properties.put(StreamsConfig.producerPrefix(ProducerConfig.BATCH_SIZE_CONFIG), 256 * 1024);
+        return properties;
     }
 
     /**
-     * The time of an event is in its value; the repartitioned copy of it carries that as its own.
+     * The time of an event is in its value; its repartitioned copy has that time as its timestamp.
      *
-     * <p>It is asked once for each event that is read, and tells how many those are: between here and the state there may
-     * be a topic, in which many events wait.
+     * <p>It is called once for each event that is read, and prints how many were read: between here and the state there
+     * may be a topic, in which many events wait.
      */
     private static final class EventTime implements TimestampExtractor {
         private final long each;
