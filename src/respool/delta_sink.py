@@ -8,10 +8,11 @@ from uuid import uuid4
 
 from respool.archive.table import identifier
 from respool.errors import PipelineError
+from respool.identity import Identity
 from respool.kafka import Kafka
 from respool.locations import scheme_of
 from respool.rendering import json_of
-from respool.sinks import Output, Write
+from respool.sinks import Output, Write, table_identity
 from respool.sql import quoted
 
 if TYPE_CHECKING:
@@ -48,6 +49,10 @@ class DeltaSink:
     def describe(self) -> str:
         """Return a few words for `respool pipelines`."""
         return f"Delta table {self.table}"
+
+    def identity(self) -> Identity:
+        """Return what tells this table from other places."""
+        return table_identity(self.table, "results")
 
     def on_replay(self) -> str:
         """Return what becomes of a batch that comes again, for the plan of a rewind."""

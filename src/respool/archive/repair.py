@@ -24,6 +24,7 @@ from respool.checkpoint.files import Reader, open_reader
 from respool.checkpoint.sources import kafka_parts
 from respool.decode import JsonDecoder
 from respool.errors import PipelineError
+from respool.identity import Identity
 from respool.kafka import Kafka
 from respool.pipeline import Pipeline
 from respool.settings import Settings
@@ -83,7 +84,7 @@ def held(settings: Settings, table: str, wanted: Mapping[Place, Sequence[Range]]
         for folder in folders:
             files = open_reader(str(folder)) if folder.is_dir() else None
             run = last_run(files) if files is not None else None
-            if files is None or run is None or not _archives(run.sink, settings, table):
+            if files is None or run is None or not _archives(run.sink_identity, settings, table):
                 continue
             lock = lease.hold(str(folder))
             if lock is not None:
@@ -147,9 +148,11 @@ class _Conflict(PipelineError):
     """Another process changed the same files."""
 
 
-def _archives(sink: str, settings: Settings, table: str) -> bool:
-    named = sink.removeprefix("Delta table ")
-    return named != sink and locate(named, settings.home) == table
+def _archives(sink: Identity | None, settings: Settings, table: str) -> bool:
+    """Return whether a query archives to a table; also when it may, as far as a file of an earlier version tells."""
+    if sink is None or sink.kind != "delta" or sink.fields.get("holds", "records") != "records":
+        return False
+    return locate(str(sink.fields.get("table", "")), settings.home).rstrip("/") == table.rstrip("/")
 
 
 def _position(files: Reader) -> dict[tuple[str, int], int] | None:

@@ -70,7 +70,7 @@ def promote(
     files, checkpoint = occupied(where)
     cut_off = history.pending(files)
     if cut_off is not None:
-        finish(change, cut_off, "promote", fork)
+        finish(change, cut_off, "promote", source, fork)
         return
     forked = Checkpoint(open_writer(source))
     unfinished = history.pending(forked.files)
@@ -91,6 +91,7 @@ def promote(
         stopped=stopped,
         reason=reason,
         words=fork,
+        origin=source,
     )
     run = last_run(checkpoint.files) if checkpoint else None
     ids = plan.query_ids(checkpoint) if checkpoint else ()

@@ -119,6 +119,7 @@ def plan_fork(savepoint: Savepoint, where: str, request: Request, world: World) 
         query_id=manifest.query_id,
         sink=manifest.run.sink if manifest.run else "",
         created=manifest.created.isoformat(),
+        sink_identity=manifest.run.sink_identity if manifest.run else None,
     )
     steps.append(Replace(claim.FORK, None, _json(asdict(mark))))
     again = _read_by_origin(manifest)
@@ -318,7 +319,9 @@ def _promoted_run(fork: Checkpoint, checkpoint: Checkpoint | None) -> Run | None
     before = claim.last_run(checkpoint.files) if checkpoint is not None else None
     if mine is None or before is None:
         return mine or before
-    return replace(mine, sink=before.sink, on_replay=before.on_replay, output=before.output)
+    return replace(
+        mine, sink=before.sink, sink_identity=before.sink_identity, on_replay=before.on_replay, output=before.output
+    )
 
 
 def _promotion_notes(fork: Checkpoint, checkpoint: Checkpoint | None) -> list[str]:
@@ -333,7 +336,7 @@ def _promotion_notes(fork: Checkpoint, checkpoint: Checkpoint | None) -> list[st
     changes = claim.changed(before.fingerprint, mine.fingerprint) if mine is not None and before is not None else []
     if changes:
         notes.append(f"The fork ran a changed pipeline: {in_short(changes)}. Run it like that from now on.")
-    if mine is not None and before is not None and mine.sink != before.sink:
+    if mine is not None and before is not None and mine.sink_identity != before.sink_identity:
         notes.append(
             f"What the fork wrote stays in {mine.sink}; from now on the pipeline writes to {before.sink} again, unless "
             "it is run with the fork's --sink-suffix. To bring earlier results there, use `respool reprocess`."
@@ -379,6 +382,7 @@ def _journal(
         left=left,
         steps=(),
         query_ids=(*(one for one in before if one != query_id), query_id),
+        asked=request.identity(operation),
     )
 
 
