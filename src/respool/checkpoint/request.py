@@ -11,6 +11,7 @@ from respool.checkpoint.processes import Process
 from respool.checkpoint.sink import Replay
 from respool.checkpoint.target import Last, Target, ToBatch, ToOffsets, ToTime
 from respool.identity import FROM_TEXT, Identity
+from respool.locations import canonical_location
 
 if TYPE_CHECKING:
     from respool.checkpoint.steps import Journal
@@ -37,7 +38,6 @@ class Request:
         stopped: The query has ended, though its checkpoint looks as if it ran.
         reason: Why, for the history.
         words: The request in the words of the command line, for messages.
-        origin: The location that files are copied in from, by a restore, a fork or a promotion.
     """
 
     target: Target
@@ -48,12 +48,9 @@ class Request:
     stopped: bool = False
     reason: str | None = None
     words: str = ""
-    origin: str = ""
 
-    def identity(self, operation: str) -> Identity:
-        """Return by what an interrupted change is recognized when the same is asked for again."""
-        if operation != "rewind":
-            return Identity(operation, {"origin": self.origin})
+    def identity(self) -> Identity:
+        """Return by what an interrupted rewind is recognized when the same is asked for again."""
         return rewind_identity(self.target, self.same_range, self.restore_sink, self.new_query_id)
 
 
@@ -82,6 +79,16 @@ def rewind_identity(target: Target, same_range: bool, restore_sink: bool, new_qu
     """Return by what a rewind is recognized, however its options are spelled."""
     flags = {"same_range": same_range, "restore_sink": restore_sink, "new_query_id": new_query_id}
     return Identity("rewind", {"target": _target(target), **flags})
+
+
+def copy_identity(operation: str, origin: str) -> Identity:
+    """Return by what a change is recognized that copies files in: a restore, a fork or a promotion.
+
+    Args:
+        operation: Which of them.
+        origin: The location of the savepoint or fork.
+    """
+    return Identity(operation, {"origin": canonical_location(origin)})
 
 
 def _target(target: Target) -> dict[str, Any]:
@@ -122,7 +129,8 @@ def identity_from_words(operation: str, words: str) -> Identity:
         try:
             option, value, *flags = shlex.split(words)
             return rewind_identity(
-                _target_of(option, value), *(f"--{name}" in flags for name in ("same-range", "restore-sink", "new-query-id"))
+                _target_of(option, value),
+                *(f"--{name}" in flags for name in ("same-range", "restore-sink", "new-query-id")),
             )
         except (ValueError, KeyError, AttributeError, TypeError):
             pass  # respool did not write these words: no request has them

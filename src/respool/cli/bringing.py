@@ -11,7 +11,6 @@ from respool.cli.render import every_other_second, out, out_json, say
 from respool.cli.resuming import confirm, facts, own
 from respool.cli.savepoint_inputs import occupied, world_for
 from respool.errors import CheckpointError
-from respool.identity import Identity
 from respool.settings import Settings
 
 if TYPE_CHECKING:
@@ -119,9 +118,9 @@ def finish(change: Change, journal: "Journal", operation: "Operation", origin: s
     """
     from respool.checkpoint import apply
     from respool.checkpoint.files import open_writer
-    from respool.checkpoint.request import is_requested
+    from respool.checkpoint.request import copy_identity, is_requested
 
-    if not is_requested(journal, Identity(operation, {"origin": origin}), words):
+    if not is_requested(journal, copy_identity(operation, origin), words):
         raise CheckpointError(journal.cut_off(change.path))
     change.confirm(journal)
     if not change.dry_run:
@@ -162,7 +161,7 @@ def make_fork(change: Change, found: "Savepoint", name: str, settings: Settings,
         if change.json:
             out_json({**facts(cut_off, change.where), "done": not change.dry_run})
         return
-    request = Request(ToBatch(found.manifest.next_batch), allow_data_loss=allow_data_loss, words=name, origin=found.location)
+    request = Request(ToBatch(found.manifest.next_batch), allow_data_loss=allow_data_loss, words=name)
     world = world_for(found.manifest, None, change.where, settings, None, request)
     plan = plan_fork(found, change.where, request, world)
     settle(change, plan, f"Fork of the savepoint {name} to {change.where}", "", bring.carry_out_fork)
@@ -179,14 +178,14 @@ def require_free(where: str, path: str, origin: str, name: str) -> "Writer":
     """
     from respool.checkpoint import history
     from respool.checkpoint.files import OWN
-    from respool.checkpoint.request import is_requested
+    from respool.checkpoint.request import copy_identity, is_requested
     from respool.savepoint.plan import require_new
 
     files, _ = occupied(where)
     cut_off = history.pending(files)
     if cut_off is None:
         require_new(where, [*files.names(""), *(one for one in files.folders("") if one != OWN)])
-    elif not is_requested(cut_off, Identity("fork", {"origin": origin}), name):
+    elif not is_requested(cut_off, copy_identity("fork", origin), name):
         raise CheckpointError(cut_off.cut_off(path))
     return files
 

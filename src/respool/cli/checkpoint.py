@@ -210,7 +210,7 @@ def rewind(
     files = open_writer(where)
     cut_off = history.pending(files)
     if cut_off is not None:
-        if not is_requested(cut_off, request.identity("rewind"), words):
+        if not is_requested(cut_off, request.identity(), words):
             raise CheckpointError(cut_off.cut_off(path))
         asked: Asked = {"dry_run": dry_run, "yes": yes, "json": json, "accept_foreign": accept_foreign_journal}
         confirm(cut_off, where, "Finish this rewind?", **asked)

@@ -91,7 +91,6 @@ def promote(
         stopped=stopped,
         reason=reason,
         words=fork,
-        origin=source,
     )
     run = last_run(checkpoint.files) if checkpoint else None
     ids = plan.query_ids(checkpoint) if checkpoint else ()

@@ -230,7 +230,6 @@ def restore(
         stopped=stopped,
         reason=reason,
         words=name,
-        origin=found.location,
     )
     cut_off = history.pending(files)
     if cut_off is not None:
