@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 _RUNS = 16  # reads of a partition; what lies between nearer gaps is read, too, and found to be there
 _TRIES = 3  # when another process changes the same files meanwhile
-_SEVERAL = "several"
 _CONTENT = ("timestamp", "key", "value")  # what makes two records of one place the same
 
 
@@ -56,13 +55,13 @@ def decoder_of(facts: ArchiveFacts, pipeline: Pipeline | None) -> tuple[JsonDeco
     """Return how event times of an archive are read, and the zone: as the table says, or a pipeline that fits it."""
     reading = facts.reading
     if pipeline is None:
-        if reading is None or reading.schema == _SEVERAL:
+        if reading is None or reading.has_several_decoders:
             found = "does not say how" if reading is None else "has records that were decoded in several ways"
             raise PipelineError(
                 f"The archive {facts.table} {found}, so it is not known how to decode those that are missing. Name a "
                 "pipeline that reads the topic, such as: --pipeline visits-archive."
             )
-        return JsonDecoder(reading.schema, reading.event_time), reading.timezone
+        return reading.decoder(), reading.timezone
     decoder = pipeline.sink.decoder if isinstance(pipeline.sink, ArchiveSink) else pipeline.decode
     if decoder is None:
         raise PipelineError(f"The pipeline {pipeline.name} has no decoder. Name one that has.")
