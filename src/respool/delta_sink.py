@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from respool.archive.table import identifier
 from respool.errors import PipelineError
+from respool.failures import is_delta_conflict
 from respool.identity import Identity
 from respool.kafka import Kafka
 from respool.locations import scheme_of
@@ -143,6 +144,6 @@ def _insist(spark: "SparkSession", statement: str) -> None:
             spark.sql(statement)
             return
         except Exception as error:
-            if "DELTA_CONCURRENT" not in str(error) or attempt == _ATTEMPTS - 1:
+            if not is_delta_conflict(error) or attempt == _ATTEMPTS - 1:
                 raise
             time.sleep(min(0.1 * 2**attempt, 5))

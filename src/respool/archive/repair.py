@@ -24,6 +24,7 @@ from respool.checkpoint.files import Reader, open_reader
 from respool.checkpoint.sources import kafka_parts
 from respool.decode import JsonDecoder
 from respool.errors import PipelineError
+from respool.failures import innermost_cause, is_delta_conflict
 from respool.identity import Identity
 from respool.kafka import Kafka
 from respool.pipeline import Pipeline
@@ -242,15 +243,12 @@ def told(table: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        words = str(error)
-        if "DELTA_CONCURRENT" in words or "ConcurrentModificationException" in words:
+        if is_delta_conflict(error):
             raise _Conflict(
                 f"Another process changed the same files of {table} meanwhile. Nothing of this step was done; run the "
                 "same command again."
             ) from error
-        line = next((one for one in reversed(words.splitlines()) if one.startswith("Caused by: ")), words.strip())
-        short = line.removeprefix("Caused by: ").splitlines()[0][:300]
         raise PipelineError(
-            f"Spark could not change {table}: {short} Nothing of this step was done. Spark's log under the home "
-            "(logs/spark.log) tells more."
+            f"Spark could not change {table}: {innermost_cause(error)} Nothing of this step was done. Spark's log "
+            "under the home (logs/spark.log) tells more."
         ) from error
