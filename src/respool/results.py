@@ -154,7 +154,7 @@ Results = Windows | Sessions | ByArrival
 
 
 def identity_from_text(text: str) -> Identity | None:
-    """Return the identity in a sentence of respool 0.3 and earlier, which kept sentences; None for an empty one.
+    """Return the identity in a sentence of earlier versions of respool, which kept sentences; None for an empty one.
 
     Those are the sentences of `describe`, without the offset of windows and the key of sessions.
     """

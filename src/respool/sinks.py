@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-# What respool 0.3 and earlier kept in run.json of a pipeline that archives; see `identity_from_text`.
+# What earlier versions of respool kept in run.json of a pipeline that archives; see `identity_from_text`.
 _ARCHIVE_ON_REPLAY = "Records that the archive has already are left out."
 
 
@@ -366,7 +366,7 @@ def folder_identity(folder: str) -> Identity:
 
 
 def identity_from_text(text: str, on_replay: str = "") -> Identity | None:
-    """Return the identity in a sentence of respool 0.3 and earlier, which kept sentences; None for an empty one.
+    """Return the identity in a sentence of earlier versions of respool, which kept sentences; None for an empty one.
 
     Args:
         text: What `describe` returned, or `folder PATH` for results that were written to a folder.

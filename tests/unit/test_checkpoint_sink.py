@@ -158,7 +158,7 @@ def test_a_restore_is_done_once_and_so_is_its_undoing(table: Path) -> None:
 
 def test_a_restore_and_an_undo_that_an_earlier_version_made_are_recognized(table: Path) -> None:
     step = restore_of(table, 3)
-    old = "rewind: from version 5 to version 2, batch 3 is next"  # as respool 0.3 marked its commits
+    old = "rewind: from version 5 to version 2, batch 3 is next"  # as an earlier version marked its commits
     for to, mark, batch in ((2, old, 2), (5, f"undo of the {old}", 5)):
         noted = CommitProperties(custom_metadata={"respool": mark}, app_transactions=[Transaction(QUERY, batch)])
         DeltaTable(table).restore(to, commit_properties=noted)

@@ -272,7 +272,7 @@ def test_a_journal_with_a_step_that_no_change_has_is_damaged(files: LocalFiles, 
 
 
 ASKED = Request(ToOffsets({("visits", 0): 120, ("visits", 1): 95}), same_range=True)
-# As respool 0.3 wrote it.
+# As an earlier version wrote it.
 VERSION_1 = {
     "version": 1,
     "id": "ID",

@@ -168,7 +168,7 @@ def _mark_of(from_version: int, to_version: int | None, next_batch: int, undo: b
 def _read_mark(text: str) -> Identity | None:
     """Return the mark of a commit; None for one that respool does not write."""
     sentence = _SENTENCE.fullmatch(text)
-    if sentence is not None:  # of respool 0.3 and earlier
+    if sentence is not None:  # of earlier versions of respool
         to = sentence["to"]
         return _mark_of(
             int(sentence["from"]), None if to is None else int(to), int(sentence["next"]), bool(sentence["undo"])

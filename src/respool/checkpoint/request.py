@@ -112,7 +112,7 @@ def is_requested(journal: "Journal", identity: Identity, words: str) -> bool:
     Args:
         journal: The change.
         identity: What is asked for.
-        words: The name or path by which the user asks for it; only a journal of respool 0.3 and earlier needs it.
+        words: The name or path by which the user asks for it; only a journal of earlier versions of respool needs it.
     """
     if journal.asked is not None:
         return journal.asked == identity
@@ -121,7 +121,7 @@ def is_requested(journal: "Journal", identity: Identity, words: str) -> bool:
 
 
 def identity_from_words(operation: str, words: str) -> Identity:
-    """Return the identity of a request of respool 0.3 and earlier, whose journals have the words of the command line.
+    """Return the identity of a request of earlier versions of respool, whose journals have only the words of commands.
 
     Those of a rewind are its options; those of another change name the place that it copies from, as the user did.
     """

@@ -11,7 +11,7 @@ from respool.errors import CheckpointError
 from respool.identity import Identity, read_identity
 from respool.untrusted import LONG, Fields, Malformed, parse_json
 
-_VERSION = 2  # 1, of respool 0.3 and earlier, has no `asked`
+_VERSION = 2  # 1, of earlier versions of respool, has no `asked`
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from pathlib import Path
 from respool import results, sinks
 from respool.checkpoint import lease
 from respool.errors import ReprocessError
-from respool.identity import Identity, read_identity
+from respool.identity import FROM_TEXT, Identity, read_identity
 from respool.reprocess.plan import Plan
 from respool.untrusted import Fields, Malformed, parse_json
 
 _FILE = "run.json"
-_FORMAT = 2  # 1, of respool 0.3 and earlier, has sentences for `to` and `results`, and no field `format`
+_FORMAT = 2  # 1, of earlier versions of respool, has sentences for `to` and `results`, and no field `format`
 
 
 @dataclass(frozen=True)
@@ -196,9 +196,8 @@ def _identities(task: Fields) -> tuple[Identity, Identity | None]:
 
 def _identities_from_text(task: Fields) -> tuple[Identity, Identity | None]:
     """Return where results go, and how they relate to event time, of a task in format 1."""
-    to = sinks.identity_from_text(task.text("to"))
-    if to is None:
-        raise Malformed("it does not say where results go")
+    text = task.text("to")
+    to = sinks.identity_from_text(text) or Identity("described", {"text": text}, FROM_TEXT)
     return to, results.identity_from_text(task.text("results"))
 
 
