@@ -8,6 +8,7 @@ from respool.errors import BrokerError, BrokerUnreachable, SettingsError
 from respool.kafka import Kafka
 
 if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
     from confluent_kafka.admin import AdminClient
 
 _Client = TypeVar("_Client")
@@ -28,9 +29,15 @@ def client(kind: Callable[[dict[str, Any]], _Client], kafka: Kafka, options: Map
         return kind({"log_level": 0, **options, **kafka.for_client()})
     except KafkaException as error:
         raise SettingsError(
-            f"The Kafka client does not accept its options: {error.args[0].str()}. "
+            f"The Kafka client does not accept its options: {kafka_error(error).str()}. "
             "Correct the [kafka] table of respool.toml."
         ) from error
+
+
+def kafka_error(error: Exception) -> "KafkaError":
+    """Return what a KafkaException carries: librdkafka's error with its code."""
+    carried: KafkaError = error.args[0]
+    return carried
 
 
 @contextmanager
@@ -49,8 +56,8 @@ def unreachable(kafka: Kafka, error: Exception) -> BrokerError:
     from confluent_kafka import KafkaError
 
     silent = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
-    kind = BrokerUnreachable if error.args[0].code() in silent else BrokerError
+    kind = BrokerUnreachable if kafka_error(error).code() in silent else BrokerError
     return kind(
-        f"The broker at {kafka.bootstrap_servers} did not do what it was asked: {error.args[0].str()}. "
+        f"The broker at {kafka.bootstrap_servers} did not do what it was asked: {kafka_error(error).str()}. "
         "Check that it runs and that you may use it, and try again."
     )

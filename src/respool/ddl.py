@@ -5,7 +5,7 @@ one by which records are decoded.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from respool.errors import did_you_mean
@@ -21,6 +21,17 @@ _TOKEN = re.compile(
     |(?P<symbol>[<>,:()])""",
     re.VERBOSE | re.DOTALL,
 )
+_SYNONYMS = {
+    "byte": "tinyint",
+    "short": "smallint",
+    "integer": "int",
+    "long": "bigint",
+    "real": "float",
+    "dec": "decimal",
+    "numeric": "decimal",
+    "character": "char",
+    "timestamp_ltz": "timestamp",
+}
 _INTERVALS = ("year", "month", "day", "hour", "minute", "second")
 
 
@@ -43,10 +54,33 @@ def parse_ddl(text: str) -> "StructType":
     return _Parser(text).schema()
 
 
+def canonical_ddl(text: str) -> str:
+    """Return DDL in canonical form: one space between tokens, no comments, types in lower case by one name each.
+
+    Raises:
+        DdlError: Spark could not read it.
+    """
+    parser = _Parser(text)
+    parser.schema()
+    return " ".join(parser.canonical())
+
+
 class _Parser:
     def __init__(self, text: str) -> None:
         self._tokens = _tokens(text)
         self._next = 0
+        self._names: dict[int, str] = {}  # the fields' names, by the place of their token
+
+    def canonical(self) -> Iterator[str]:
+        """Yield the tokens of a schema that was parsed, in canonical form."""
+        for place, token in enumerate(self._tokens):
+            name = self._names.get(place)
+            if name is not None:
+                yield f"`{name.replace('`', '``')}`"
+            elif token.kind == "word":
+                yield _SYNONYMS.get(token.text.lower(), token.text.lower())
+            elif token.kind != "end" and not (token.text == ":" and place - 1 in self._names):
+                yield token.text
 
     def schema(self) -> "StructType":
         from pyspark.sql.types import StructType
@@ -71,6 +105,7 @@ class _Parser:
         token = self._peek()
         if token.kind not in ("word", "quoted") or token.text.isdecimal():
             raise self._unexpected("a field's name")
+        place = self._next
         self._next += 1
         self._take(":")
         kind = self._type()
@@ -78,6 +113,7 @@ class _Parser:
         if self._words("comment"):
             self._expect("text", "a comment in quotes")
         name = token.text[1:-1].replace("``", "`") if token.kind == "quoted" else token.text
+        self._names[place] = name
         return StructField(name, kind, nullable)
 
     def _type(self) -> "DataType":

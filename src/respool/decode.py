@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from respool.errors import PipelineError
+from respool.identity import Identity
 from respool.sql import literal, quoted
 
 if TYPE_CHECKING:
@@ -43,6 +44,16 @@ class JsonDecoder:
 
     schema: str
     event_time: str
+
+    def identity(self) -> Identity:
+        """Return what tells this decoder from others, however its schema is spelled."""
+        from respool.ddl import DdlError, canonical_ddl
+
+        try:
+            schema = canonical_ddl(self.schema)
+        except DdlError:  # what Spark may read nevertheless is compared as it is
+            schema = self.schema
+        return Identity("json", {"schema": schema, "event_time": self.event_time})
 
     def fields(self) -> list[str]:
         """Return the names of the event's fields."""

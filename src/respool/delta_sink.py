@@ -8,10 +8,12 @@ from uuid import uuid4
 
 from respool.archive.table import identifier
 from respool.errors import PipelineError
+from respool.failures import is_delta_conflict
+from respool.identity import Identity
 from respool.kafka import Kafka
 from respool.locations import scheme_of
 from respool.rendering import json_of
-from respool.sinks import Output, Write
+from respool.sinks import Output, Write, table_identity
 from respool.sql import quoted
 
 if TYPE_CHECKING:
@@ -48,6 +50,10 @@ class DeltaSink:
     def describe(self) -> str:
         """Return a few words for `respool pipelines`."""
         return f"Delta table {self.table}"
+
+    def identity(self) -> Identity:
+        """Return what tells this table from other places."""
+        return table_identity(self.table, "results")
 
     def on_replay(self) -> str:
         """Return what becomes of a batch that comes again, for the plan of a rewind."""
@@ -138,6 +144,6 @@ def _insist(spark: "SparkSession", statement: str) -> None:
             spark.sql(statement)
             return
         except Exception as error:
-            if "DELTA_CONCURRENT" not in str(error) or attempt == _ATTEMPTS - 1:
+            if not is_delta_conflict(error) or attempt == _ATTEMPTS - 1:
                 raise
             time.sleep(min(0.1 * 2**attempt, 5))

@@ -153,8 +153,7 @@ class Failure:
 
 def classify(pipeline: str, error: BaseException, checkpoint: str) -> Failure:
     """Return why the query of a pipeline on a checkpoint failed."""
-    # After this line follows the plan, with names of columns and topics that may look like anything.
-    text = str(error).partition("=== Streaming Query ===")[0]
+    text = without_plan(error)
     cause = Cause.KAFKA if isinstance(error, BrokerUnreachable) else _cause(text)
     topic = _UNKNOWN_TOPIC.search(text) if cause is Cause.TOPIC_UNKNOWN else None
     return _failure(pipeline, cause, first_words(text), checkpoint, topic[1] if topic else None)
@@ -207,6 +206,24 @@ def _failure(pipeline: str, cause: Cause, reason: str, checkpoint: str, topic: s
         meaning = meaning.replace("{start_over}", start_over)
         message = f"The pipeline {pipeline} has failed. {meaning}\n  Spark says: {reason}"
     return Failure(pipeline, cause, message, reason, topic)
+
+
+def without_plan(error: BaseException) -> str:
+    """Return what Spark says of a failed query, without its plan: names in it may look like any error."""
+    return str(error).partition("=== Streaming Query ===")[0]
+
+
+def is_delta_conflict(error: BaseException) -> bool:
+    """Return whether a Delta commit failed because another writer had changed the same files meanwhile."""
+    text = str(error)
+    return "DELTA_CONCURRENT" in text or "ConcurrentModificationException" in text
+
+
+def innermost_cause(error: BaseException) -> str:
+    """Return the line that a Java stack trace ends its causes with, or the first line without one."""
+    text = str(error)
+    line = next((line for line in reversed(text.splitlines()) if line.startswith("Caused by: ")), text.strip())
+    return line.removeprefix("Caused by: ").splitlines()[0][:300]
 
 
 def first_words(text: str) -> str:

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from respool.code_digest import digest, walk
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, SettingsError
 from respool.pipeline import Pipeline
 from respool.plain import plain
+from respool.results import identity_from_text, text_of
 from respool.sinks import FunctionSink
+from respool.span import duration_text, parse_duration
 
 _SECRET_OPTION = re.compile(r"password|secret|token|key|sasl|credential", re.IGNORECASE)
 _SECRET_NAME = re.compile(r"passw|secret|token|credential|api_?key|private", re.IGNORECASE)
@@ -59,7 +61,8 @@ class Fingerprint:
             raise CheckpointError(
                 f"The fingerprint of a pipeline cannot be read: expected 'code' and 'settings', found {facts!r:.80}."
             ) from error
-        return Fingerprint(*parts)
+        code, settings = parts
+        return Fingerprint(code, {name: _canonical(name, value) for name, value in settings.items()})
 
 
 def fingerprint_of(pipeline: Pipeline, parameters: Mapping[str, object] | None = None) -> Fingerprint:
@@ -102,6 +105,18 @@ def in_short(told: list[str], most: int = 5) -> str:
     return "; ".join(told[:most]) + more
 
 
+def _canonical(name: str, text: str) -> str:
+    """Return a setting with its durations in canonical form, which earlier versions kept as they were written."""
+    try:
+        if name in ("watermark", "trigger"):
+            return duration_text(parse_duration(text))
+        if name == "results" and (identity := identity_from_text(text)) is not None:
+            return text_of(identity)
+    except SettingsError:
+        pass  # a trigger of another kind
+    return text
+
+
 def _settings(pipeline: Pipeline) -> dict[str, str]:
     decoder, results, sink = pipeline.decode, pipeline.results, pipeline.sink
     found: dict[str, object] = {
@@ -118,7 +133,7 @@ def _settings(pipeline: Pipeline) -> dict[str, str]:
         "sink": f"{type(sink).__qualname__}, {sink.describe()}",
         "sink's key": ", ".join(getattr(sink, "key", ())) or None,
     }
-    settings = {name: str(value) for name, value in found.items() if value is not None}
+    settings = {name: _canonical(name, str(value)) for name, value in found.items() if value is not None}
     for name, value in pipeline.spark.items():
         settings[name] = _hidden(value) if _SECRET_OPTION.search(name) else _shown(name, value)
     return settings

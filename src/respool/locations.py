@@ -1,6 +1,7 @@
 """Paths on a local disk and URLs of other filesystems, told apart in one place."""
 
 import re
+from pathlib import Path
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
@@ -12,3 +13,10 @@ def scheme_of(location: str) -> str | None:
     """
     match = _SCHEME.match(location)
     return match[1].lower() if match else None
+
+
+def canonical_location(location: str) -> str:
+    """Return the one spelling of a path or URL, as two places compare it; a relative path stays relative."""
+    if scheme_of(location) is not None:
+        return location.rstrip("/")
+    return str(Path(location).expanduser())

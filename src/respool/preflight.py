@@ -155,9 +155,9 @@ def _plan(session: "SparkSession", pipeline: Pipeline, folder: Path, checkpoint:
     except RespoolError:
         raise
     except Exception as error:
-        text = str(error).partition("=== Streaming Query ===")[0]
+        what = failures.first_words(failures.without_plan(error))
         raise PipelineError(
-            f"Spark cannot plan the pipeline {pipeline.name} as it is now: {failures.first_words(text)}\n"
+            f"Spark cannot plan the pipeline {pipeline.name} as it is now: {what}\n"
             "Correct it, and see it run on a few records with respool.testing."
         ) from error
 

@@ -4,12 +4,17 @@ A pipeline says it of itself. Windows and sessions are a function of the events 
 from an archive; what depends on the order or the batches in which events came cannot.
 """
 
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from respool.errors import PipelineError
+from respool.errors import PipelineError, SettingsError
+from respool.identity import FROM_TEXT, Identity
 from respool.span import EPOCH, Span, parse_duration
+
+_WINDOWS_TEXT = re.compile(r"windows of (?P<width>.+?)(?: every (?P<slide>.+))?")
+_SESSIONS_TEXT = re.compile(r"sessions with a gap of (?P<gap>.+)")
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,11 @@ class Windows:
     def describe(self) -> str:
         """Return a few words for people."""
         return f"windows of {self.width}" + (f" every {self.slide}" if self.slide else "")
+
+    def identity(self) -> Identity:
+        """Return what tells these windows from others."""
+        fields = {"width": self.width_time, "slide": self.slide_time, "offset": self.offset_time % self.slide_time}
+        return Identity("windows", fields)
 
     def starts(self, asked: Span) -> Span:
         """Return the span of the starts of all windows that touch the asked one."""
@@ -108,6 +118,10 @@ class Sessions:
         """Return a few words for people."""
         return f"sessions with a gap of {self.gap}"
 
+    def identity(self) -> Identity:
+        """Return what tells these sessions from others."""
+        return Identity("sessions", {"gap": self.gap_time, "key": self.key})
+
     def slices(self, asked: Span, length: timedelta) -> list[Span]:
         """Return spans, one after the other, of this length, or of the gap where that is longer."""
         return _cut(asked, max(length, self.gap_time))
@@ -131,8 +145,46 @@ class ByArrival:
         """Return a few words for people."""
         return "results that depend on arrival"
 
+    def identity(self) -> Identity:
+        """Return what tells these results from others: nothing is known of them but their kind."""
+        return Identity("arrival", {})
+
 
 Results = Windows | Sessions | ByArrival
+
+
+def identity_from_text(text: str) -> Identity | None:
+    """Return the identity in a sentence of earlier versions of respool, which kept sentences; None for an empty one.
+
+    Those are the sentences of `describe`, without the offset of windows and the key of sessions.
+    """
+    try:
+        if (windows := _WINDOWS_TEXT.fullmatch(text)) is not None:
+            width = parse_duration(windows["width"])
+            slide = parse_duration(windows["slide"]) if windows["slide"] else width
+            return Identity("windows", {"width": width, "slide": slide}, FROM_TEXT)
+        if (sessions := _SESSIONS_TEXT.fullmatch(text)) is not None:
+            return Identity("sessions", {"gap": parse_duration(sessions["gap"])}, FROM_TEXT)
+    except SettingsError:
+        pass  # no sentence that respool wrote
+    if not text:
+        return None
+    kind = "arrival" if text == "results that depend on arrival" else "unknown"
+    return Identity(kind, {} if kind == "arrival" else {"text": text}, FROM_TEXT)
+
+
+def text_of(identity: Identity) -> str:
+    """Return an identity of results for people, with its durations in canonical form."""
+    match identity.kind:
+        case "windows":
+            width, slide = identity.fields.get("width"), identity.fields.get("slide")
+            return f"windows of {width}" + (f" every {slide}" if slide != width else "")
+        case "sessions":
+            return f"sessions with a gap of {identity.fields.get('gap')}"
+        case "arrival":
+            return "results that depend on arrival"
+        case _:
+            return str(identity.fields.get("text", identity.kind))
 
 
 def _cut(span: Span, length: timedelta) -> list[Span]:

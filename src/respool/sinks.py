@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from respool import topics
 from respool.errors import PipelineError, did_you_mean
+from respool.identity import FROM_TEXT, Identity
 from respool.kafka import Kafka
+from respool.locations import canonical_location
 from respool.printable import printable
 from respool.rendering import json_of
 from respool.sql import literal, quoted
@@ -15,6 +17,9 @@ from respool.sql import literal, quoted
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+# What earlier versions of respool kept in run.json of a pipeline that archives; see `identity_from_text`.
+_ARCHIVE_ON_REPLAY = "Records that the archive has already are left out."
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,15 @@ class Sink(Protocol):
 
     def write(self, frame: "DataFrame", write: Write) -> None:
         """Write all rows of `frame`, once; every partition is computed, as stateful queries need."""
+        ...
+
+
+@runtime_checkable
+class IdentifiedSink(Protocol):
+    """A place that can be told from others of its kind. Of another sink only its description is known."""
+
+    def identity(self) -> Identity:
+        """Return what tells this place from others, whatever is written there."""
         ...
 
 
@@ -147,6 +161,10 @@ class KafkaSink:
     def describe(self) -> str:
         """Return a few words for `respool pipelines`."""
         return f"Kafka topic {self.topic}"
+
+    def identity(self) -> Identity:
+        """Return what tells this topic from other places."""
+        return kafka_identity(self.topic)
 
     def on_replay(self) -> str:
         """Return what becomes of a batch that comes again, for the plan of a rewind."""
@@ -227,6 +245,10 @@ class RejectedSink:
         """Return a few words for `respool pipelines`."""
         return f"Kafka topic {self.topic}"
 
+    def identity(self) -> Identity:
+        """Return what tells this topic from other places."""
+        return kafka_identity(self.topic)
+
     def on_replay(self) -> str:
         """Return what becomes of a batch that comes again, for the plan of a rewind."""
         return (
@@ -268,6 +290,10 @@ class ConsoleSink:
     def describe(self) -> str:
         """Return a few words for `respool pipelines`."""
         return "console"
+
+    def identity(self) -> Identity:
+        """Return what tells standard output from other places."""
+        return Identity("console", {})
 
     def on_replay(self) -> str:
         """Return what becomes of a batch that comes again, for the plan of a rewind."""
@@ -312,6 +338,67 @@ class FunctionSink:
         """Call the function."""
         assert write.batch is not None
         self.function(frame, write.batch)
+
+
+def identity_of(sink: Sink) -> Identity:
+    """Return what tells the place of a sink from others."""
+    return sink.identity() if isinstance(sink, IdentifiedSink) else Identity("described", {"text": sink.describe()})
+
+
+def kafka_identity(topic: str) -> Identity:
+    """Return what tells a topic from other places."""
+    return Identity("kafka", {"topic": topic})
+
+
+def table_identity(table: str, holds: Literal["results", "records"]) -> Identity:
+    """Return what tells a Delta table from other places.
+
+    Args:
+        table: Its path or URL, as the pipeline names it: a relative path lies under the home.
+        holds: `results`, or the `records` of an archive. They have different folders under the home.
+    """
+    return Identity("delta", {"table": canonical_location(table), "holds": holds})
+
+
+def folder_identity(folder: str) -> Identity:
+    """Return what tells a folder, given in place of a sink, from other places."""
+    return Identity("folder", {"path": canonical_location(folder)})
+
+
+def identity_from_text(text: str, on_replay: str = "") -> Identity | None:
+    """Return the identity in a sentence of earlier versions of respool, which kept sentences; None for an empty one.
+
+    Args:
+        text: What `describe` returned, or `folder PATH` for results that were written to a folder.
+        on_replay: What `on_replay` returned, where it is kept: only that tells an archive from a table of results.
+    """
+    if not text:
+        return None
+    for start, name in (("Kafka topic ", "topic"), ("Delta table ", "table"), ("folder ", "path")):
+        place = text.removeprefix(start)
+        if place == text:
+            continue
+        if name == "table":
+            holds = {} if not on_replay else {"holds": "records" if on_replay == _ARCHIVE_ON_REPLAY else "results"}
+            return Identity("delta", {"table": canonical_location(place), **holds}, FROM_TEXT)
+        if name == "path":
+            return Identity("folder", {"path": canonical_location(place)}, FROM_TEXT)
+        return Identity("kafka", {"topic": place}, FROM_TEXT)
+    return Identity("console", {}, FROM_TEXT) if text == "console" else Identity("described", {"text": text}, FROM_TEXT)
+
+
+def text_of(identity: Identity) -> str:
+    """Return an identity of a place for people, as its sink describes it."""
+    fields = identity.fields
+    match identity.kind:
+        case "kafka":
+            return f"Kafka topic {fields.get('topic')}"
+        case "delta":
+            return f"Delta table {fields.get('table')}"
+        case "folder":
+            return f"folder {fields.get('path')}"
+        case _:
+            return str(fields.get("text", identity.kind))
 
 
 def check_key(sink: object, columns: Sequence[str], pipeline: str) -> None:

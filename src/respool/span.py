@@ -54,6 +54,16 @@ def parse_duration(text: str) -> timedelta:
         raise SettingsError(f"'{text}' is too long a duration. Write one of at most some thousand years.") from error
 
 
+def duration_text(duration: timedelta) -> str:
+    """Return the one canonical spelling of a duration, in its largest whole unit: `10 minutes` for 10m and 600 s."""
+    for unit in sorted(_UNITS, reverse=True):
+        if duration >= unit and not duration % unit:
+            count = duration // unit
+            return f"{count} {_UNITS[unit][-2 if count == 1 else -1]}"
+    whole, rest = divmod(duration // timedelta(microseconds=1), 1000)
+    return f"{whole}.{rest:03}".rstrip("0") + " milliseconds" if duration else "0 seconds"
+
+
 def spark_interval(text: str) -> str:
     """Return a duration of more than nothing as Spark reads it: Spark knows '10 minutes', but not 10m.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from respool.clients import admin, asking, client, unreachable
+from respool.clients import admin, asking, client, kafka_error, unreachable
 from respool.errors import BrokerError, TopicError, did_you_mean
 from respool.kafka import Kafka
 from respool.span import EPOCH
@@ -97,13 +97,13 @@ def create(kafka: Kafka, name: str, partitions: int | None = None, config: Mappi
     try:
         broker.create_topics([wanted], request_timeout=_TIMEOUT)[name].result()
     except KafkaException as error:
-        code = error.args[0].code()
+        code = kafka_error(error).code()
         if code == KafkaError.TOPIC_ALREADY_EXISTS:
             raise TopicError(f"The topic '{name}' exists already. See: respool topic list.") from None
         if code in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT):
             raise unreachable(kafka, error) from error
         raise TopicError(
-            f"The topic '{name}' cannot be created: {error.args[0].str()}. Correct its name or settings."
+            f"The topic '{name}' cannot be created: {kafka_error(error).str()}. Correct its name or settings."
         ) from error
     _wait_for(kafka, name, there=True)
 
@@ -132,7 +132,10 @@ def max_message_bytes(kafka: Kafka, name: str) -> int | None:
     try:
         return int(answer.result()["max.message.bytes"].value)
     except KafkaException as error:
-        if error.args[0].code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
+        if kafka_error(error).code() in (
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        ):
             return None
         raise unreachable(kafka, error) from error
 
@@ -292,7 +295,7 @@ class _Delivery:
                 if self.failed:
                     return
             except self._refused as error:
-                self._on_failure(error.args[0], None)
+                self._on_failure(kafka_error(error), None)
                 self.sent += 1
                 return
         self.sent += 1
@@ -499,7 +502,9 @@ def _offsets(kafka: Kafka, partitions: Mapping[str, list[int]], *, end: bool) ->
                 offsets[at.topic][at.partition] = answer.result().offset
             return offsets
         except KafkaException as error:
-            if not error.args[0].retriable() or time.monotonic() > deadline:  # a partition may be changing its leader
+            if (
+                not kafka_error(error).retriable() or time.monotonic() > deadline
+            ):  # a partition may be changing its leader
                 raise unreachable(kafka, error) from error
             time.sleep(0.2)
 

@@ -16,7 +16,7 @@ from respool.checkpoint.local_files import LocalFiles
 from respool.checkpoint.plan import plan_rewind
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.request import Request, World
-from respool.checkpoint.target import Last
+from respool.checkpoint.target import Last, ToOffsets
 from respool.errors import CheckpointError
 from support.golden import unpack
 
@@ -145,6 +145,27 @@ def test_a_rewind_that_was_cut_off_is_finished_by_the_same_command(run: Command,
     assert not (cut_off / "_respool" / "pending.json").exists()
     newest = max(int(file.name) for file in (cut_off / "offsets").glob("[0-9]*"))
     assert f"{newest + 1} is next" in run("show", "mine").stdout
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_rewind_to_offsets_that_was_cut_off_is_finished_however_its_json_is_spelled(
+    version: int, run: Command, cut_off: Path
+) -> None:
+    pending = cut_off / "_respool" / "pending.json"
+    journal = json.loads(pending.read_text())
+    journal["request"] = """--to-offsets '{"visits":{"0":120,"1":95}}'"""
+    journal["asked"] = Request(ToOffsets({("visits", 0): 120, ("visits", 1): 95})).identity().__dict__
+    if version == 1:
+        journal = {name: value for name, value in journal.items() if name != "asked"} | {"version": 1}
+    pending.write_text(json.dumps(journal))
+    words = ("--yes", "--accept-foreign-journal")
+    other = run("rewind", "mine", "--to-offsets", '{"visits":{"0":121,"1":95}}', *words)
+    assert other.returncode == 1
+    assert "A rewind of the checkpoint mine was cut off" in other.stderr
+    done = run("rewind", "mine", "--to-offsets", '{ "visits": {"1": 95, "0": 120} }', *words)
+    assert done.returncode == 0, done.stderr
+    assert "was cut off; it is finished now" in done.stderr
+    assert not pending.exists()
 
 
 def test_a_rewind_that_was_cut_off_is_taken_back(run: Command, cut_off: Path, tmp_path: Path) -> None:

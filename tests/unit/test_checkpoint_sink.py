@@ -156,6 +156,27 @@ def test_a_restore_is_done_once_and_so_is_its_undoing(table: Path) -> None:
     assert (batches(table), newest(table)) == ([0, 1, 2], 2)
 
 
+def test_a_restore_and_an_undo_that_an_earlier_version_made_are_recognized(table: Path) -> None:
+    step = restore_of(table, 3)
+    old = "rewind: from version 5 to version 2, batch 3 is next"  # as an earlier version marked its commits
+    for to, mark, batch in ((2, old, 2), (5, f"undo of the {old}", 5)):
+        noted = CommitProperties(custom_metadata={"respool": mark}, app_transactions=[Transaction(QUERY, batch)])
+        DeltaTable(table).restore(to, commit_properties=noted)
+        run_restore(step)  # it is done
+        require_undoable(step)
+        if to == 2:
+            assert (DeltaTable(table).version(), batches(table)) == (6, [0, 1, 2])
+    undo_restore(step)  # so is its undoing
+    assert (DeltaTable(table).version(), batches(table)) == (7, [0, 1, 2, 3, 4, 5])
+
+
+def test_the_mark_of_a_restore_is_data(table: Path) -> None:
+    run_restore(restore_of(table, 3))
+    marks = [json.loads(entry["respool"]) for entry in DeltaTable(table).history(1)]
+    fields = {"from_version": 5, "to_version": 2, "next_batch": 3}
+    assert marks == [{"kind": "restore", "version": 1, "fields": fields}]
+
+
 def test_a_table_that_its_first_batch_made_is_emptied(table: Path) -> None:
     step = restore_of(table, 0)
     assert (step.to_version, step.to_batch) == (None, -1)

@@ -216,3 +216,12 @@ def test_a_damaged_fingerprint_is_told() -> None:
     for facts in damaged:
         with pytest.raises(CheckpointError, match="cannot be read"):
             Fingerprint.from_json(facts)
+
+
+def test_another_spelling_of_a_duration_is_no_change() -> None:
+    now = fingerprint_of(find("visit-counts", {"window": "10m", "watermark": "600s"}))
+    kept = fingerprint_of(find("visit-counts")).to_json()
+    assert kept["settings"]["results"] == "windows of 10 minutes"
+    assert not [change for change in changes(Fingerprint.from_json(kept), now) if "watermark" in change]
+    old = {**kept, "settings": {**kept["settings"], "watermark": "10m", "results": "windows of 600s"}}
+    assert Fingerprint.from_json(old) == Fingerprint.from_json(kept)

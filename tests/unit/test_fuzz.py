@@ -39,7 +39,9 @@ from respool.cli.render import say
 from respool.errors import RespoolError
 from respool.local import broker_files
 from respool.reprocess.manifest import Runs
+from respool.results import Windows
 from respool.savepoint.store import Store
+from respool.sinks import kafka_identity
 from support import damages, fuzzing, golden, savepoints
 
 SEED = int(os.environ.get("RESPOOL_FUZZ_SEED", "20250904"))
@@ -255,7 +257,11 @@ def _changed(home: Path) -> Subject:
     code = {"code": {"a:b": "c"}, "settings": {"x": "y"}}
     run = {"pipeline": "counts", "topic": "visits", "sink": "Kafka topic x", "on_replay": "", "fingerprint": code}
     fork = {**dict.fromkeys(("savepoint", "location", "checkpoint", "query_id", "sink", "created"), "x"), "batch": 3}
-    notes = {claim.RUN: {**run, "output_key": ["a"], "fixed": {"b": "c"}}, claim.FORK: fork}
+    identities = {
+        "sink_identity": kafka_identity("x").__dict__,
+        "results_identity": Windows("10m").identity().__dict__,
+    }
+    notes = {claim.RUN: {**run, "output_key": ["a"], "fixed": {"b": "c"}, **identities}, claim.FORK: fork}
     notes[claim.PROMOTED] = {"checkpoint": str(root), "journal": "20260101T000000Z-1"}
     for path, facts in notes.items():
         (root / path).write_text(json.dumps(facts))
@@ -341,12 +347,15 @@ def _small(home: Path) -> Iterator[Subject]:
     task = {"pipeline": "a", "start": "", "end": "", "slice": 1.0, "table": "", "to": "", "results": "", "timezone": ""}
     run = {"run": "r", "task": task, "version": 1, "slices": 2, "done": 1, "results": 3, "withdrawn": 0}
     damages.written(own / "reprocess/r/run.json", json.dumps({**run, "complete": False}))
+    identities = {"to": kafka_identity("x").__dict__, "results": Windows("10m").identity().__dict__}
+    newer = {**run, "run": "s", "format": 2, "task": {**task, **identities}, "complete": False}
+    damages.written(own / "reprocess/s/run.json", json.dumps(newer))
     damages.written(own / "broker/broker.json", json.dumps({"port": 9092, "wanted": 0}))
     damages.written(own / "broker/process.json", json.dumps({"pid": os.getpid(), "started": "x"}))
     leased = {"token": "x", "process": 1, "host": "h", "renewed": 4_102_444_800.0}
     damages.written(own / "remote/_respool/lease.json", json.dumps(leased))
     reads: dict[str, Read] = {
-        "reprocess": lambda rng: print(Runs(own).read("r")),
+        "reprocess": lambda rng: print(Runs(own).read("r"), Runs(own).read("s")),
         "broker/broker.json": lambda rng: print(broker_files.remembered(own)),
         "broker/process.json": lambda rng: print(process.find(own / "broker/process.json")),
         "remote": lambda rng: print(lease.holder(f"local://{own}/remote")),

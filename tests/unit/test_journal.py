@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from respool.checkpoint import history
+from respool.checkpoint import history, installation
 from respool.checkpoint.local_files import LocalFiles
+from respool.checkpoint.request import Request, copy_identity, identity_from_words, is_requested
 from respool.checkpoint.sink import RestoreTable
 from respool.checkpoint.steps import (
     Journal,
     Left,
     Move,
+    Operation,
     Origin,
     Prune,
     Replace,
@@ -24,6 +26,7 @@ from respool.checkpoint.steps import (
     from_json,
     to_json,
 )
+from respool.checkpoint.target import Last, Target, ToBatch, ToOffsets, ToTime
 from respool.errors import CheckpointError
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
@@ -113,7 +116,7 @@ def test_the_newest_batch_can_be_the_last_that_has_a_successor() -> None:
     assert from_json("x", history.text_of(journal)) == journal
 
 
-@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("version", [0, 3])
 def test_a_journal_of_another_version_is_refused(version: int) -> None:
     with pytest.raises(CheckpointError, match=f"of version {version}"):
         from_json("here", changed(version=version))
@@ -266,3 +269,72 @@ def test_a_journal_with_a_step_that_no_change_has_is_damaged(files: LocalFiles, 
     keep(files, replace(JOURNAL, steps=(STEPS[0], step)))
     with pytest.raises(CheckpointError, match=r"ID\.json is damaged: a step .*, which no change does"):
         history.past(files)
+
+
+ASKED = Request(ToOffsets({("visits", 0): 120, ("visits", 1): 95}), same_range=True)
+# As an earlier version wrote it.
+VERSION_1 = {
+    "version": 1,
+    "id": "ID",
+    "operation": "rewind",
+    "of": None,
+    "request": """--to-offsets '{"visits": {"1": 95, "0": 120}}' --same-range""",
+    "reason": None,
+    "started": "2025-09-04T07:00:00+00:00",
+    "batch": 4,
+    "same_range": True,
+    "newest": {"offsets": 6, "commits": 5},
+    "left": {"offsets": 4, "commits": 3},
+    "steps": [],
+    "query_ids": ["a"],
+    "undone": None,
+    "purged": None,
+    "origin": None,
+}
+
+
+def test_a_journal_of_version_1_is_read_and_its_request_recognized() -> None:
+    journal = from_json("x", json.dumps(VERSION_1).encode())
+    assert journal.asked is None
+    assert is_requested(journal, ASKED.identity(), "in any words")
+    assert not is_requested(journal, replace(ASKED, same_range=False).identity(), "in any words")
+    assert from_json("x", history.text_of(journal)) == journal
+
+
+@pytest.mark.parametrize(
+    ("words", "target"),
+    [
+        ("--to-batch 4", ToBatch(4)),
+        ("--last 2", Last(2)),
+        ("--to-time 2025-09-04T07:00:00+00:00", ToTime(datetime(2025, 9, 4, 9, tzinfo=timezone(timedelta(hours=2))))),
+        ("""--to-offsets '{"a b":{"0":1}}'""", ToOffsets({("a b", 0): 1})),
+    ],
+)
+def test_the_words_of_version_1_are_read(words: str, target: Target) -> None:
+    assert identity_from_words("rewind", words) == Request(target).identity()
+    flags = " --same-range --restore-sink --new-query-id"
+    assert identity_from_words("rewind", words + flags) == Request(target, True, True, True).identity()
+
+
+@pytest.mark.parametrize("words", ["", "x", "--to-batch", "--to-batch x", "--to-offsets '[]'", "--to 4", "--last '"])
+def test_words_that_respool_did_not_write_are_no_request(words: str) -> None:
+    journal = replace(JOURNAL, request=words)
+    assert not is_requested(journal, Request(ToBatch(4)).identity(), "--to-batch 4")
+
+
+@pytest.mark.parametrize("operation", ["restore", "fork", "promote"])
+def test_a_copy_is_recognized_by_where_it_comes_from(operation: Operation) -> None:
+    journal = replace(JOURNAL, operation=operation, request="one", asked=copy_identity(operation, "/store/one"))
+    assert is_requested(journal, copy_identity(operation, "/store/one"), "/store/../store/one")
+    assert not is_requested(journal, copy_identity(operation, "/other/one"), "one")
+    old = replace(journal, asked=None)  # of version 1, which kept the words only
+    assert is_requested(old, copy_identity(operation, "/store/one"), "one")
+    assert not is_requested(old, copy_identity(operation, "/store/two"), "two")
+
+
+def test_what_was_asked_for_is_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    signed = installation.sign(replace(JOURNAL, asked=ASKED.identity()), str(tmp_path))
+    assert installation.foreign(signed, str(tmp_path)) is None
+    other = replace(signed, asked=Request(ToBatch(0)).identity())
+    assert "was changed after it was written" in str(installation.foreign(other, str(tmp_path)))

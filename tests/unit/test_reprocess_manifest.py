@@ -1,5 +1,6 @@
 """Runs of `respool reprocess` as they are kept: which one a command begins, and which it goes on with."""
 
+import json
 import os
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -12,11 +13,12 @@ from respool.errors import ReprocessError
 from respool.reprocess.manifest import Manifest, Runs, Task
 from respool.reprocess.plan import Plan, Request
 from respool.results import Windows
+from respool.sinks import folder_identity, kafka_identity
 from respool.span import Span
 from respool.visits.counts import visit_counts
 
 SEVEN = datetime(2025, 9, 4, 7, tzinfo=timezone.utc)
-TO = "Kafka topic visits_counter"
+TO = kafka_identity("visits_counter")
 DERIVED = "visit-counts-20250904T070000Z-20250904T080000Z-v3"
 
 
@@ -89,7 +91,7 @@ def test_a_run_of_another_task_is_not_gone_on_with(runs: Runs, other: Plan) -> N
 def test_a_name_belongs_to_one_task(runs: Runs) -> None:
     runs.write(runs.begin(plan_for(), TO, "mine").after(1, 0))
     with pytest.raises(ReprocessError, match="its to is Kafka topic visits_counter, here it is folder /out"):
-        runs.begin(plan_for(), "folder /out", "mine")
+        runs.begin(plan_for(), folder_identity("/out"), "mine")
     with pytest.raises(ReprocessError, match=r"mine is of visit-counts, 2025-09-04T07.*Choose another --run-id"):
         runs.begin(plan_for(SEVEN + timedelta(hours=1)), TO, "mine")
     with pytest.raises(ReprocessError, match="its results is windows of 10 minutes, here it is windows of 5 minutes"):
@@ -126,3 +128,55 @@ def test_a_run_is_held_by_one_process_at_a_time(runs: Runs, tmp_path: Path) -> N
     with runs.held("mine"):
         runs.write(runs.begin(plan_for(), TO, "mine").after(1, 0))
     assert runs.begin(plan_for(), TO, None).run == "mine"
+
+
+OLD_RUN = {
+    "run": "mine",
+    "task": {
+        "pipeline": "visit-counts",
+        "start": "2025-09-04T07:00:00+00:00",
+        "end": "2025-09-04T08:00:00+00:00",
+        "slice": 1200.0,
+        "table": "/archive",
+        "to": "Kafka topic visits_counter",
+        "results": "windows of 10 minutes",
+        "timezone": "UTC",
+    },
+    "version": 3,
+    "slices": 3,
+    "done": 1,
+    "results": 6,
+    "withdrawn": 0,
+    "complete": False,
+}
+
+
+def test_a_run_that_an_earlier_version_wrote_is_resumed_and_written_in_the_new_format(
+    runs: Runs, tmp_path: Path
+) -> None:
+    file = tmp_path / "reprocess" / "mine" / "run.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(OLD_RUN, indent=1))
+    resumed = runs.begin(plan_for(), TO, None)
+    assert (resumed.run, resumed.done, resumed.results) == ("mine", 1, 6)
+    with pytest.raises(ReprocessError, match="its to is Kafka topic visits_counter, here it is folder /out"):
+        runs.begin(plan_for(), folder_identity("/out"), "mine")
+    with pytest.raises(ReprocessError, match="its results is windows of 10 minutes, here it is windows of 5 minutes"):
+        runs.begin(plan_for(window="5 minutes"), TO, "mine")
+    runs.write(resumed)
+    assert json.loads(file.read_text())["format"] == 2
+    assert runs.read("mine") == resumed
+
+
+def test_a_run_is_resumed_when_its_window_is_spelled_in_another_way(runs: Runs) -> None:
+    runs.write(runs.begin(plan_for(window="10 minutes"), TO, "mine").after(6, 0))
+    for window in ("10m", "600s"):
+        assert runs.begin(plan_for(window=window), TO, None).run == "mine"
+
+
+def test_a_run_of_a_newer_respool_is_refused(runs: Runs, tmp_path: Path) -> None:
+    runs.write(runs.begin(plan_for(), TO, "mine"))
+    file = tmp_path / "reprocess" / "mine" / "run.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 3}))
+    with pytest.raises(ReprocessError, match="of format 3; this respool knows 2"):
+        runs.begin(plan_for(), TO, "mine")

@@ -24,6 +24,8 @@ from respool.checkpoint.files import Reader, open_reader
 from respool.checkpoint.sources import kafka_parts
 from respool.decode import JsonDecoder
 from respool.errors import PipelineError
+from respool.failures import innermost_cause, is_delta_conflict
+from respool.identity import Identity
 from respool.kafka import Kafka
 from respool.pipeline import Pipeline
 from respool.settings import Settings
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 
 _RUNS = 16  # reads of a partition; what lies between nearer gaps is read, too, and found to be there
 _TRIES = 3  # when another process changes the same files meanwhile
-_SEVERAL = "several"
 _CONTENT = ("timestamp", "key", "value")  # what makes two records of one place the same
 
 
@@ -55,13 +56,13 @@ def decoder_of(facts: ArchiveFacts, pipeline: Pipeline | None) -> tuple[JsonDeco
     """Return how event times of an archive are read, and the zone: as the table says, or a pipeline that fits it."""
     reading = facts.reading
     if pipeline is None:
-        if reading is None or reading.schema == _SEVERAL:
+        if reading is None or reading.has_several_decoders:
             found = "does not say how" if reading is None else "has records that were decoded in several ways"
             raise PipelineError(
                 f"The archive {facts.table} {found}, so it is not known how to decode those that are missing. Name a "
                 "pipeline that reads the topic, such as: --pipeline visits-archive."
             )
-        return JsonDecoder(reading.schema, reading.event_time), reading.timezone
+        return reading.decoder(), reading.timezone
     decoder = pipeline.sink.decoder if isinstance(pipeline.sink, ArchiveSink) else pipeline.decode
     if decoder is None:
         raise PipelineError(f"The pipeline {pipeline.name} has no decoder. Name one that has.")
@@ -83,7 +84,7 @@ def held(settings: Settings, table: str, wanted: Mapping[Place, Sequence[Range]]
         for folder in folders:
             files = open_reader(str(folder)) if folder.is_dir() else None
             run = last_run(files) if files is not None else None
-            if files is None or run is None or not _archives(run.sink, settings, table):
+            if files is None or run is None or not _archives(run.sink_identity, settings, table):
                 continue
             lock = lease.hold(str(folder))
             if lock is not None:
@@ -147,9 +148,11 @@ class _Conflict(PipelineError):
     """Another process changed the same files."""
 
 
-def _archives(sink: str, settings: Settings, table: str) -> bool:
-    named = sink.removeprefix("Delta table ")
-    return named != sink and locate(named, settings.home) == table
+def _archives(sink: Identity | None, settings: Settings, table: str) -> bool:
+    """Return whether a query archives to a table; also when it may, as far as a file of an earlier version tells."""
+    if sink is None or sink.kind != "delta" or sink.fields.get("holds", "records") != "records":
+        return False
+    return locate(str(sink.fields.get("table", "")), settings.home).rstrip("/") == table.rstrip("/")
 
 
 def _position(files: Reader) -> dict[tuple[str, int], int] | None:
@@ -240,15 +243,12 @@ def told(table: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        words = str(error)
-        if "DELTA_CONCURRENT" in words or "ConcurrentModificationException" in words:
+        if is_delta_conflict(error):
             raise _Conflict(
                 f"Another process changed the same files of {table} meanwhile. Nothing of this step was done; run the "
                 "same command again."
             ) from error
-        line = next((one for one in reversed(words.splitlines()) if one.startswith("Caused by: ")), words.strip())
-        short = line.removeprefix("Caused by: ").splitlines()[0][:300]
         raise PipelineError(
-            f"Spark could not change {table}: {short} Nothing of this step was done. Spark's log under the home "
-            "(logs/spark.log) tells more."
+            f"Spark could not change {table}: {innermost_cause(error)} Nothing of this step was done. Spark's log "
+            "under the home (logs/spark.log) tells more."
         ) from error

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from respool.archive.known import Archived, catch_up, learn
 from respool.archive.table import KEY, PARTITION_COLUMNS, Reading, create, locate, read
 from respool.decode import JsonDecoder
+from respool.identity import Identity
 from respool.kafka import Kafka
-from respool.sinks import Output, Write
+from respool.sinks import Output, Write, table_identity
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,6 +56,10 @@ class ArchiveSink:
     def describe(self) -> str:
         """Return a few words for `respool pipelines`."""
         return f"Delta table {self.table}"
+
+    def identity(self) -> Identity:
+        """Return what tells this archive from other places."""
+        return table_identity(self.table, "records")
 
     def on_replay(self) -> str:
         """Return what becomes of a batch that comes again, for the plan of a rewind."""

@@ -75,6 +75,19 @@ class Reading:
         """Return it as a table's properties."""
         return {f"respool.{name}": value for name, value in vars(self).items()}
 
+    @property
+    def has_several_decoders(self) -> bool:
+        """Whether the records were decoded in more than one way."""
+        return self.schema == _SEVERAL
+
+    def decoder(self) -> JsonDecoder:
+        """Return the decoder of the records."""
+        return JsonDecoder(self.schema, self.event_time)
+
+    def is_decoded_as(self, other: "Reading") -> bool:
+        """Return whether records are decoded as by another, however the two schemas are spelled."""
+        return not self.has_several_decoders and self.decoder().identity() == other.decoder().identity()
+
     def check(self, table: str, other: "Reading") -> None:
         """Raise PipelineError when `other`, a pipeline's way, gives events other times than this, a table's own."""
         if self.event_time != other.event_time:
@@ -139,7 +152,7 @@ def create(spark: "SparkSession", table: str, reading: Reading) -> None:
     if kept is None:
         return
     kept.check(table, reading)
-    if kept.schema not in (reading.schema, _SEVERAL):
+    if not kept.has_several_decoders and not kept.is_decoded_as(reading):
         several = _properties({"respool.schema": _SEVERAL})
         spark.sql(f"ALTER TABLE {identifier(table)} SET TBLPROPERTIES ({several})")
 

@@ -13,13 +13,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from respool import __version__
+from respool import __version__, results, sinks
 from respool.checkpoint import history, layout, lease, logs
 from respool.checkpoint.files import OWN, Reader, Writer, local_path, open_writer
 from respool.checkpoint.lease import Lease
 from respool.checkpoint.local_files import LocalFiles
 from respool.checkpoint.sources import kafka_parts
 from respool.errors import CheckpointError
+from respool.identity import Identity, read_identity
 from respool.sinks import Output, ReadableSink
 from respool.untrusted import Fields, Malformed, parse_json
 
@@ -41,15 +42,17 @@ class Run:
     Attributes:
         pipeline: Its name.
         topic: The topic that it reads.
-        sink: Where it writes.
-        on_replay: What its sink does with a batch that comes again.
+        sink: Where it writes, for people.
+        on_replay: What its sink does with a batch that comes again, for people.
         timezone: The zone in which results are rendered.
-        results: How they relate to event time.
+        results: How they relate to event time, for people.
         spark: The version of Spark.
         fingerprint: Its code and settings, as `respool.fingerprint` tells them; None when nothing is known.
         output: Where its results can be read again, `kafka:TOPIC` or `delta:TABLE`; empty when they cannot.
         output_key: The columns that identify a result there.
         fixed: What must stay as it is while the checkpoint lives.
+        sink_identity: Where it writes, for comparisons; None when that was not kept.
+        results_identity: How results relate to event time, for comparisons; None when nothing is known.
     """
 
     pipeline: str
@@ -63,6 +66,8 @@ class Run:
     output: str = ""
     output_key: tuple[str, ...] = ()
     fixed: Mapping[str, str] = field(default_factory=dict)
+    sink_identity: Identity | None = None
+    results_identity: Identity | None = None
 
     @staticmethod
     def from_json(facts: Fields) -> "Run":
@@ -71,18 +76,22 @@ class Run:
         Raises:
             Malformed: A field is of another type.
         """
-        texts = ("pipeline", "topic", "sink", "on_replay", "timezone", "results", "spark", "output")
+        names = ("pipeline", "topic", "sink", "on_replay", "timezone", "results", "spark", "output")
+        texts = {name: facts.optional_text(name) or "" for name in names}
         return Run(
-            **{name: facts.optional_text(name) or "" for name in texts},
+            **texts,
             fingerprint=_fingerprint(facts.nested("fingerprint")) if "fingerprint" in facts else None,
             output_key=facts.texts("output_key") if "output_key" in facts else (),
             fixed=facts.text_by_name("fixed") if "fixed" in facts else {},
+            sink_identity=_identity(facts, "sink_identity")
+            or sinks.identity_from_text(texts["sink"], texts["on_replay"]),
+            results_identity=_identity(facts, "results_identity") or results.identity_from_text(texts["results"]),
         )
 
     @staticmethod
     def of(pipeline: "Pipeline", home: Path | None = None) -> "Run":
         """Return what is kept of a pipeline; `home` is where sinks put files of their own."""
-        results, sink = pipeline.results, pipeline.sink
+        relation, sink = pipeline.results, pipeline.sink
         output = sink.output(home) if home is not None and isinstance(sink, ReadableSink) else Output("")
         return Run(
             pipeline=pipeline.name,
@@ -90,11 +99,13 @@ class Run:
             sink=pipeline.sink.describe(),
             on_replay=pipeline.sink.on_replay(),
             timezone=pipeline.timezone,
-            results=results.describe() if results is not None else "",
+            results=relation.describe() if relation is not None else "",
             output=output.address,
             output_key=output.key,
             spark=metadata.version("pyspark"),
             fixed=pipeline.fixed,
+            sink_identity=sinks.identity_of(sink),
+            results_identity=relation.identity() if relation is not None else None,
         )
 
 
@@ -108,8 +119,9 @@ class Fork:
         batch: The newest batch in it: what the fork did came after it.
         checkpoint: The checkpoint that the savepoint was made from.
         query_id: The id of that query.
-        sink: Where that query writes, if it is known.
+        sink: Where that query writes, for people; empty when it is not known.
         created: When the savepoint was made.
+        sink_identity: Where that query writes, for comparisons; None when it is not known.
     """
 
     savepoint: str
@@ -119,6 +131,7 @@ class Fork:
     query_id: str
     sink: str
     created: str
+    sink_identity: Identity | None = None
 
 
 @dataclass(frozen=True)
@@ -175,7 +188,8 @@ def check(checkpoint: str, pipeline: "Pipeline") -> None:
             f"The fork {checkpoint} was promoted: its query goes on in {promoted.checkpoint}. Run it there, or take "
             f"the promotion back with: respool checkpoint undo {promoted.checkpoint}."
         )
-    if fork is not None and fork.sink == pipeline.sink.describe():
+    taken = fork.sink_identity if fork is not None else None
+    if fork is not None and taken is not None and taken.is_same(sinks.identity_of(pipeline.sink)):
         raise CheckpointError(
             f"The checkpoint {checkpoint} is a fork of {fork.checkpoint}, which writes to the {fork.sink}; both would "
             "write there. Let the fork write to a place of its own, such as with --sink-suffix -v2, or make it the "
@@ -238,8 +252,10 @@ def fork_of(files: Reader) -> Fork | None:
     """Return what a checkpoint is a fork of; None when it is none."""
 
     def read(facts: Fields) -> Fork:
-        texts = ("savepoint", "location", "checkpoint", "query_id", "sink", "created")
-        return Fork(batch=facts.whole("batch"), **{name: facts.text(name) for name in texts})
+        names = ("savepoint", "location", "checkpoint", "query_id", "sink", "created")
+        texts = {name: facts.text(name) for name in names}
+        sink = _identity(facts, "sink_identity") or sinks.identity_from_text(texts["sink"])
+        return Fork(batch=facts.whole("batch"), sink_identity=sink, **texts)
 
     return _note(files, FORK, read)
 
@@ -266,6 +282,10 @@ def _note(files: Reader, path: str, read: Callable[[Fields], T]) -> T | None:
         raise CheckpointError(
             f"{files.root}/{path} cannot be read: {error}. Move it away, and run this again. Nothing was changed."
         ) from error
+
+
+def _identity(facts: Fields, name: str) -> Identity | None:
+    return read_identity(facts.nested(name)) if name in facts else None
 
 
 def _fingerprint(facts: Fields) -> dict[str, Any]:

@@ -5,6 +5,7 @@ both: it brings back the older version's files, and notes the batch before as th
 """
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,19 +17,27 @@ from typing import TYPE_CHECKING
 from respool.checkpoint.delta_log import MARK, Commit, Log, one_line, open_table
 from respool.checkpoint.sink import RestoreTable
 from respool.errors import CheckpointError
+from respool.identity import Identity, parse_identity
+from respool.untrusted import Malformed
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
+_SENTENCE = re.compile(
+    r"(?P<undo>undo of the )?rewind: from version (?P<from>\d{1,18}) to (?:no rows|version (?P<to>\d{1,18})), "
+    r"batch (?P<next>\d{1,18}) is next",
+    re.ASCII,
+)
+
 
 @dataclass(frozen=True)
 class _Change:
-    """One commit: the version whose rows the table gets, and the batch that is noted; each None for none."""
+    """One commit: the version whose rows the table gets, the batch that is noted, and its mark; each None for none."""
 
     to_version: int | None
     app_id: str
     batch: int | None
-    mark: str
+    mark: Identity | None
 
 
 def run(step: RestoreTable) -> None:
@@ -50,7 +59,7 @@ def undo(step: RestoreTable) -> None:
     """Take a restore back; done before, or never begun, there is nothing to do."""
     table = undoing(step)
     if table is not None:
-        _commit(table, _Change(step.from_version, step.app_id, step.from_batch, _undo_mark(step)), step.table)
+        _commit(table, _Change(step.from_version, step.app_id, step.from_batch, _mark(step, undo=True)), step.table)
 
 
 def undoing(step: RestoreTable) -> "DeltaTable | None":
@@ -65,7 +74,7 @@ def undoing(step: RestoreTable) -> "DeltaTable | None":
         return None
     for version in range(step.from_version + 2, now + 1):
         commit = log.commit(version)
-        if _marked(commit, _undo_mark(step)):
+        if _marked(commit, _mark(step, undo=True)):
             return None
         if commit is None or not commit.harmless:
             raise CheckpointError(
@@ -101,7 +110,7 @@ def rehearse(table: "DeltaTable", step: RestoreTable) -> str | None:
             (log / f"{version:020}.json").write_text("".join(json.dumps(one) + "\n" for one in actions))
         to = {None: None, step.from_version: 1}.get(step.to_version, 0)
         try:
-            _commit(open_table(folder), _Change(to, step.app_id, step.to_batch, MARK), step.table)
+            _commit(open_table(folder), _Change(to, step.app_id, step.to_batch, None), step.table)
         except CheckpointError as error:
             return one_line(error.__cause__ or error)
     return None
@@ -113,7 +122,7 @@ def _commit(table: "DeltaTable", change: _Change, name: str) -> None:
     noted = Transaction(change.app_id, change.batch or 0, int(time.time() * 1000))
     # Another writer's commit in between must fail this one, not be merged with it.
     properties = CommitProperties(
-        custom_metadata={MARK: change.mark},
+        custom_metadata={MARK: change.mark.text() if change.mark else "rehearsal"},
         max_commit_retries=0,
         app_transactions=[noted] if change.batch is not None else None,
     )
@@ -146,17 +155,32 @@ def _telling(name: str) -> Iterator[None]:
         ) from error
 
 
-def _mark(step: RestoreTable) -> str:
-    to = "no rows" if step.to_version is None else f"version {step.to_version}"
-    return f"rewind: from version {step.from_version} to {to}, batch {step.to_batch + 1} is next"
+def _mark(step: RestoreTable, undo: bool = False) -> Identity:
+    """Return by what the commit of a step, or of its undoing, is recognized."""
+    return _mark_of(step.from_version, step.to_version, step.to_batch + 1, undo)
 
 
-def _undo_mark(step: RestoreTable) -> str:
-    return f"undo of the {_mark(step)}"
+def _mark_of(from_version: int, to_version: int | None, next_batch: int, undo: bool) -> Identity:
+    fields = {"from_version": from_version, "to_version": to_version, "next_batch": next_batch}
+    return Identity("undo" if undo else "restore", fields)
 
 
-def _marked(commit: Commit | None, mark: str) -> bool:
-    return commit is not None and commit.mark == mark
+def _read_mark(text: str) -> Identity | None:
+    """Return the mark of a commit; None for one that respool does not write."""
+    sentence = _SENTENCE.fullmatch(text)
+    if sentence is not None:  # of earlier versions of respool
+        to = sentence["to"]
+        return _mark_of(
+            int(sentence["from"]), None if to is None else int(to), int(sentence["next"]), bool(sentence["undo"])
+        )
+    try:
+        return parse_identity(text)
+    except Malformed:
+        return None
+
+
+def _marked(commit: Commit | None, mark: Identity) -> bool:
+    return commit is not None and commit.mark is not None and _read_mark(commit.mark) == mark
 
 
 def _at(log: Log, version: int) -> str:

@@ -61,7 +61,9 @@ def _resolved(location: str) -> str:
 
 def _seal(key: bytes, journal: Journal, where: str) -> str:
     steps = [[type(step).__name__, asdict(step)] for step in journal.steps]
-    sealed = [where, journal.id, journal.operation, journal.of, journal.request, steps]
+    sealed: list[object] = [where, journal.id, journal.operation, journal.of, journal.request, steps]
+    if journal.asked is not None:  # journals of version 1 have none, and were sealed without
+        sealed.append(journal.asked.text())
     return hmac.new(key, json.dumps(sealed, sort_keys=True).encode(), hashlib.sha256).hexdigest()
 
 

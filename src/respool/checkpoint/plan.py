@@ -99,6 +99,7 @@ def plan_rewind(checkpoint: Checkpoint, request: Request, world: World) -> Rewin
         left=Left(min(kept_offsets, newest), max((one for one in commits if one < batch), default=-1)),
         steps=tuple(steps),
         query_ids=query_ids(checkpoint),
+        asked=request.identity(),
     )
     return RewindPlan(
         batch=batch,

@@ -8,9 +8,10 @@ from typing_extensions import assert_never
 
 from respool.checkpoint.sink import RestoreTable
 from respool.errors import CheckpointError
+from respool.identity import Identity, read_identity
 from respool.untrusted import LONG, Fields, Malformed, parse_json
 
-_VERSION = 1
+_VERSION = 2  # 1, of earlier versions of respool, has no `asked`
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,8 @@ class Journal:
         id: Its name; what is moved aside lies in a folder of that name.
         operation: What it is.
         of: The change that is undone.
-        request: What was asked for, in the words of the command line: for a rewind its options, for what comes from
-            elsewhere the place that it comes from.
+        request: What was asked for, in the words of the command line, for messages: for a rewind its options, for what
+            comes from elsewhere the place that it comes from.
         reason: Why, in the user's words.
         started: When.
         batch: The batch that is to run next.
@@ -105,6 +106,8 @@ class Journal:
         query_ids: All ids that the query had until then, the newest last.
         undone: When it was undone.
         purged: When what it moved aside was deleted.
+        asked: What was asked for, by which the change is recognized when it is asked for again; None for an undo, and
+            in a journal of version 1. See `request.is_requested`.
         origin: Who wrote it; None in a plan, and in a journal of a version of respool that did not record it.
     """
 
@@ -122,6 +125,7 @@ class Journal:
     query_ids: tuple[str, ...] = ()
     undone: datetime | None = None
     purged: datetime | None = None
+    asked: Identity | None = None
     origin: Origin | None = field(default=None, compare=False)  # two journals are equal when they do the same
 
     @property
@@ -212,7 +216,7 @@ def from_json(where: str, data: bytes) -> Journal:
     try:
         facts = Fields(parse_json(data))
         version = facts.whole("version")
-        if version != _VERSION:
+        if version not in (1, _VERSION):
             raise CheckpointError(
                 f"{where} is of version {version}; this respool knows {_VERSION}. Use a newer respool. "
                 "Nothing was changed."
@@ -241,6 +245,7 @@ def _journal(facts: Fields) -> Journal:
         query_ids=facts.lines("query_ids"),
         undone=facts.optional_time("undone"),
         purged=facts.optional_time("purged"),
+        asked=read_identity(facts.nested("asked")) if "asked" in facts else None,
         origin=_origin(facts.nested("origin")) if "origin" in facts else None,
     )
 

@@ -106,12 +106,21 @@ def _carry_out(change: Change, plan: "BringPlan", work: "Work") -> None:
         raise
 
 
-def finish(change: Change, journal: "Journal", operation: "Operation", words: str) -> None:
-    """Finish a change that was cut off, if it is the one that is asked for again; raise CheckpointError if not."""
+def finish(change: Change, journal: "Journal", operation: "Operation", origin: str, words: str) -> None:
+    """Finish a change that was cut off, if it is the one that is asked for again; raise CheckpointError if not.
+
+    Args:
+        change: What the user asks for.
+        journal: What was cut off.
+        operation: The kind of change that is asked for.
+        origin: The location that it copies from.
+        words: The same as the user gave it.
+    """
     from respool.checkpoint import apply
     from respool.checkpoint.files import open_writer
+    from respool.checkpoint.request import copy_identity, is_requested
 
-    if (journal.operation, journal.request) != (operation, words):
+    if not is_requested(journal, copy_identity(operation, origin), words):
         raise CheckpointError(journal.cut_off(change.path))
     change.confirm(journal)
     if not change.dry_run:
@@ -140,7 +149,7 @@ def make_fork(change: Change, found: "Savepoint", name: str, settings: Settings,
     from respool.savepoint import bring
     from respool.savepoint.plan import cargo_of, plan_fork
 
-    files = require_free(change.where, change.path, name)
+    files = require_free(change.where, change.path, found.location, name)
     cut_off = history.pending(files)
     if cut_off is not None:
         change.confirm(cut_off)
@@ -158,17 +167,25 @@ def make_fork(change: Change, found: "Savepoint", name: str, settings: Settings,
     settle(change, plan, f"Fork of the savepoint {name} to {change.where}", "", bring.carry_out_fork)
 
 
-def require_free(where: str, path: str, name: str) -> "Writer":
-    """Return a folder that a fork can go to; raise CheckpointError when anything but the same fork is there."""
+def require_free(where: str, path: str, origin: str, name: str) -> "Writer":
+    """Return a folder that a fork can go to; raise CheckpointError when anything but the same fork is there.
+
+    Args:
+        where: The folder.
+        path: The same as the user gave it.
+        origin: The savepoint's location.
+        name: The savepoint's name as the user gave it.
+    """
     from respool.checkpoint import history
     from respool.checkpoint.files import OWN
+    from respool.checkpoint.request import copy_identity, is_requested
     from respool.savepoint.plan import require_new
 
     files, _ = occupied(where)
     cut_off = history.pending(files)
     if cut_off is None:
         require_new(where, [*files.names(""), *(one for one in files.folders("") if one != OWN)])
-    elif (cut_off.operation, cut_off.request) != ("fork", name):
+    elif not is_requested(cut_off, copy_identity("fork", origin), name):
         raise CheckpointError(cut_off.cut_off(path))
     return files
 

@@ -196,7 +196,7 @@ def rewind(
     from respool.checkpoint.lease import wait_for_jvm
     from respool.checkpoint.plan import plan_rewind
     from respool.checkpoint.read import Checkpoint
-    from respool.checkpoint.request import Request
+    from respool.checkpoint.request import Request, is_requested
     from respool.cli import checkpoint_text as text
 
     require_answer(json, yes, dry_run)
@@ -210,7 +210,7 @@ def rewind(
     files = open_writer(where)
     cut_off = history.pending(files)
     if cut_off is not None:
-        if cut_off.operation != "rewind" or cut_off.request != words:
+        if not is_requested(cut_off, request.identity(), words):
             raise CheckpointError(cut_off.cut_off(path))
         asked: Asked = {"dry_run": dry_run, "yes": yes, "json": json, "accept_foreign": accept_foreign_journal}
         confirm(cut_off, where, "Finish this rewind?", **asked)

@@ -1,6 +1,5 @@
 """What the commands of `respool checkpoint` are given, turned into what the library takes."""
 
-import json
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -50,6 +49,7 @@ def target_of(
     to_batch: int | None, to_time: str | None, to_offsets: str | None, last: int | None, zone: str
 ) -> "tuple[Target, str]":
     """Return where a rewind goes, and the words that say so."""
+    from respool.checkpoint.request import parse_offsets
     from respool.checkpoint.target import Last, ToBatch, ToOffsets, ToTime
     from respool.span import parse_time
 
@@ -64,18 +64,12 @@ def target_of(
         moment = parse_time(to_time, ZoneInfo(zone))
         return ToTime(moment), f"--to-time {moment.astimezone(timezone.utc).isoformat()}"
     assert to_offsets is not None
-    return ToOffsets(_offsets(to_offsets)), f"--to-offsets '{to_offsets}'"
-
-
-def _offsets(text: str) -> dict[tuple[str, int], int]:
     try:
-        found = json.loads(text)
-        offsets = {(str(t), int(n)): int(o) for t, parts in found.items() for n, o in parts.items()}
-    except (ValueError, AttributeError, TypeError):
-        offsets = {}
-    if not offsets or any(number < 0 or offset < 0 for (_, number), offset in offsets.items()):
-        raise typer.BadParameter(f'--to-offsets {text}: expected JSON such as {{"visits":{{"0":120,"1":95}}}}')
-    return offsets
+        return ToOffsets(parse_offsets(to_offsets)), f"--to-offsets '{to_offsets}'"
+    except ValueError:
+        raise typer.BadParameter(
+            f'--to-offsets {to_offsets}: expected JSON such as {{"visits":{{"0":120,"1":95}}}}'
+        ) from None
 
 
 def world_of(checkpoint: "Checkpoint", where: str, settings: Settings, sink: str | None, request: "Request") -> "World":

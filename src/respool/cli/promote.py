@@ -70,7 +70,7 @@ def promote(
     files, checkpoint = occupied(where)
     cut_off = history.pending(files)
     if cut_off is not None:
-        finish(change, cut_off, "promote", fork)
+        finish(change, cut_off, "promote", source, fork)
         return
     forked = Checkpoint(open_writer(source))
     unfinished = history.pending(forked.files)

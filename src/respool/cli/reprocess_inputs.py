@@ -108,7 +108,7 @@ class Inputs:
 
         plan, reader = self.settled(spark)
         job = Job(spark, self.kafka, self.settings, plan, reader, output)
-        manifest = runs.begin(plan, job.to, run)
+        manifest = runs.begin(plan, job.destination, run)
         if manifest.version != plan.version:  # more was archived since it began
             plan, reader = self.replan(manifest.version)
             job = replace(job, plan=plan, reader=reader)

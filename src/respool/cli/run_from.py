@@ -54,7 +54,7 @@ def start_from(
         require_startable(spark, pipeline, found)
         make_fork(Change(where, path, yes=True, tell=say), found, name, settings, allow_data_loss)
 
-    require_free(where, path, name)
+    require_free(where, path, found.location, name)
     _require_new_output(wanted, kafka, settings)
     return start
 

@@ -233,7 +233,7 @@ def restore(
     )
     cut_off = history.pending(files)
     if cut_off is not None:
-        finish(change, cut_off, "restore", name)
+        finish(change, cut_off, "restore", found.location, name)
         return
     world = world_for(found.manifest, checkpoint, change.where, settings, sink, request)
     plan = plan_restore(found, checkpoint, change.where, request, world, other_query)

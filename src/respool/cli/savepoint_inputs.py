@@ -38,6 +38,7 @@ def position(settings: Settings, sink: str | None) -> "Position":
     from respool import topics
     from respool.checkpoint.claim import last_run
     from respool.checkpoint.plan import query_ids
+    from respool.savepoint.manifest import SinkPosition
     from respool.savepoint.position import position_of
 
     def end_offsets(topic: str) -> dict[int, int]:
@@ -51,7 +52,9 @@ def position(settings: Settings, sink: str | None) -> "Position":
 
     def find_out(checkpoint: "Checkpoint", batch: int) -> "SinkPosition":
         run = last_run(checkpoint.files)
-        output = sink or (run.output or run.sink if run else "unknown")
+        output = sink or (run.output if run else "unknown")
+        if not output and run is not None:  # what the sink says of itself is for people, and names no place
+            return SinkPosition(run.sink, unknown="This kind of sink does not tell.")
         return position_of(output, query_ids(checkpoint), batch, end_offsets)
 
     return find_out

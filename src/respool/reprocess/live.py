@@ -78,12 +78,22 @@ def _check(checkpoint: str, run: Run, pipeline: "Pipeline") -> None:
     for what, live, here, step in (
         ("is of the pipeline", run.pipeline, mine.pipeline, "name its checkpoint with --checkpoint"),
         ("reads", run.topic, mine.topic, "use the same --set topic=…"),
-        ("writes to the", run.sink, mine.sink, "use the same --set as the live query"),
         ("renders times in", run.timezone, mine.timezone, f"add --timezone {run.timezone}"),
-        ("computes", run.results, mine.results, "use the same --set as the live query"),
     ):
         if live and live != here:
-            raise CheckpointError(
-                f"The live query on {checkpoint} {what} {live}; this would be {here}, and its results would not meet "
-                f"those of the live query. To put these right, {step}."
-            )
+            raise _refused(checkpoint, f"{what} {live}; this would be {here}", step)
+    for what, recorded, current, live, here in (
+        ("writes to the", run.sink_identity, mine.sink_identity, run.sink, mine.sink),
+        ("computes", run.results_identity, mine.results_identity, run.results, mine.results),
+    ):
+        if recorded is None or (current is not None and recorded.is_same(current)):
+            continue
+        more = f" ({recorded.differences(current)})" if current is not None and live == here else ""
+        raise _refused(checkpoint, f"{what} {live}; this would be {here}{more}", "use the same --set as the live query")
+
+
+def _refused(checkpoint: str, difference: str, step: str) -> CheckpointError:
+    return CheckpointError(
+        f"The live query on {checkpoint} {difference}, and its results would not meet those of the live query. "
+        f"To put these right, {step}."
+    )

@@ -8,16 +8,19 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import timezone
 from pathlib import Path
 
+from respool import results, sinks
 from respool.checkpoint import lease
 from respool.errors import ReprocessError
+from respool.identity import FROM_TEXT, Identity, read_identity
 from respool.reprocess.plan import Plan
 from respool.untrusted import Fields, Malformed, parse_json
 
 _FILE = "run.json"
+_FORMAT = 2  # 1, of earlier versions of respool, has sentences for `to` and `results`, and no field `format`
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Task:
         slice: Seconds of event time computed at once.
         table: The archive.
         to: Where results go.
-        results: How results relate to event time.
+        results: How results relate to event time; None when nothing is known.
         timezone: The zone in which they are rendered.
     """
 
@@ -40,12 +43,12 @@ class Task:
     end: str
     slice: float
     table: str
-    to: str
-    results: str
+    to: Identity
+    results: Identity | None
     timezone: str
 
     @staticmethod
-    def of(plan: Plan, to: str) -> "Task":
+    def of(plan: Plan, to: Identity) -> "Task":
         """Return the task of a plan."""
         pipeline, asked = plan.pipeline, plan.request.asked
         return Task(
@@ -55,9 +58,13 @@ class Task:
             slice=plan.request.slice.total_seconds(),
             table=plan.table,
             to=to,
-            results=pipeline.results.describe() if pipeline.results else "",
+            results=pipeline.results.identity() if pipeline.results else None,
             timezone=pipeline.timezone,
         )
+
+    def is_same(self, current: "Task") -> bool:
+        """Return whether `current` computes the same as this recorded task."""
+        return _differing(self, current) is None
 
 
 @dataclass(frozen=True)
@@ -100,11 +107,11 @@ class Runs:
         """Return a run of this task that was stopped before its end."""
         for file in sorted(self._folder.glob(f"*/{_FILE}")):
             found = self.read(file.parent.name)
-            if found is not None and found.task == task and not found.complete:
+            if found is not None and found.task.is_same(task) and not found.complete:
                 return found
         return None
 
-    def begin(self, plan: Plan, to: str, run: str | None) -> Manifest:
+    def begin(self, plan: Plan, to: Identity, run: str | None) -> Manifest:
         """Return the run that does a plan: one to go on with, or a new one. Nothing is written yet.
 
         Args:
@@ -121,14 +128,14 @@ class Runs:
         else:
             check_run_id(run)
             found = self.read(run)
-            if found is not None and found.task != task:
+            if found is not None and not found.task.is_same(task):
                 raise ReprocessError(
                     f"The run {run} is of {found.task.pipeline}, {found.task.start} to {found.task.end}, to the "
-                    f"{found.task.to}: {_difference(found.task, task)}. Choose another --run-id."
+                    f"{sinks.text_of(found.task.to)}: {_difference(found.task, task)}. Choose another --run-id."
                 )
         # One that has published nothing yet may as well read what the archive has by now.
         if found is not None and not found.complete and found.done:
-            return found
+            return replace(found, task=task)
         return Manifest(run, task, plan.version, len(plan.slices))
 
     @contextmanager
@@ -161,22 +168,37 @@ class Runs:
         folder.mkdir(parents=True, exist_ok=True)
         new = folder / f"{_FILE}.new"
         with new.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(manifest), indent=1) + "\n")
+            file.write(json.dumps({"format": _FORMAT, **asdict(manifest)}, indent=1) + "\n")
             file.flush()
             os.fsync(file.fileno())
         new.replace(folder / _FILE)
 
 
 def _manifest(facts: Fields) -> Manifest:
+    form = facts.whole("format") if "format" in facts else 1
+    if form > _FORMAT:
+        raise Malformed(f"it is of format {form}; this respool knows {_FORMAT}: use a newer respool")
     task = facts.nested("task")
-    texts = ("pipeline", "start", "end", "table", "to", "results", "timezone")
+    texts = ("pipeline", "start", "end", "table", "timezone")
+    to, relation = _identities(task) if form > 1 else _identities_from_text(task)
     numbers = ("version", "slices", "done", "results", "withdrawn")
     return Manifest(
         run=facts.file_name("run"),
-        task=Task(slice=task.number("slice"), **{name: task.text(name) for name in texts}),
+        task=Task(slice=task.number("slice"), to=to, results=relation, **{name: task.text(name) for name in texts}),
         complete=facts.flag("complete"),
         **{name: facts.whole(name) for name in numbers},
     )
+
+
+def _identities(task: Fields) -> tuple[Identity, Identity | None]:
+    return read_identity(task.nested("to")), read_identity(task.nested("results")) if "results" in task else None
+
+
+def _identities_from_text(task: Fields) -> tuple[Identity, Identity | None]:
+    """Return where results go, and how they relate to event time, of a task in format 1."""
+    text = task.text("to")
+    to = sinks.identity_from_text(text) or Identity("described", {"text": text}, FROM_TEXT)
+    return to, results.identity_from_text(task.text("results"))
 
 
 def check_run_id(run: str) -> None:
@@ -185,8 +207,33 @@ def check_run_id(run: str) -> None:
         raise ReprocessError(f"'{run}' is no name for a run. Use letters, digits, dots, dashes, underscores.")
 
 
+def _differing(kept: Task, asked: Task) -> str | None:
+    """Return the name of the first field in which a task differs from a recorded one; None when none does."""
+    for entry in fields(Task):
+        value, current = getattr(kept, entry.name), getattr(asked, entry.name)
+        if isinstance(value, Identity) and isinstance(current, Identity):
+            same = value.is_same(current)
+        else:
+            same = value == current
+        if not same:
+            return entry.name
+    return None
+
+
 def _difference(kept: Task, asked: Task) -> str:
-    for name, value in asdict(kept).items():
-        if value != getattr(asked, name):
-            return f"its {name} is {value}, here it is {getattr(asked, name)}"
-    return ""
+    match _differing(kept, asked):
+        case "to":
+            return _unlike("to", sinks.text_of(kept.to), sinks.text_of(asked.to))
+        case "results" if kept.results is not None and asked.results is not None:
+            before, now = results.text_of(kept.results), results.text_of(asked.results)
+            if before == now:
+                return f"its results differ: {kept.results.differences(asked.results)}"
+            return _unlike("results", before, now)
+        case None:
+            return ""
+        case name:
+            return _unlike(name, getattr(kept, name), getattr(asked, name))
+
+
+def _unlike(name: str, before: object, now: object) -> str:
+    return f"its {name} is {before}, here it is {now}"

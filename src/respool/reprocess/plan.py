@@ -143,7 +143,7 @@ def make_plan(request: Request, reader: ArchiveReader, live: Live | None, now: d
         reads=reader.cost(reads),
         size=reader.size,
         live=live,
-        decoded_alike=reader.reading is None or reader.reading.schema == mine.schema,
+        decoded_alike=reader.reading is None or reader.reading.is_decoded_as(mine),
     )
     _refuse(plan, reader.events, closed_by, now)
     return plan

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from respool.archive.reader import ArchiveReader
 from respool.errors import BrokerError
+from respool.identity import Identity
 from respool.kafka import Kafka
 from respool.local.session import session_of
 from respool.reprocess.compare import Comparison, changes, keyed, uncompared
@@ -16,7 +17,7 @@ from respool.reprocess.plan import Plan, results_of
 from respool.reprocess.target import Target, folder_target, require_free, target_of
 from respool.results import Windows
 from respool.settings import Settings
-from respool.sinks import Write
+from respool.sinks import Write, folder_identity, identity_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,8 +47,13 @@ class Job:
 
     @property
     def to(self) -> str:
-        """Where results go."""
+        """Where results go, for people."""
         return f"folder {self.output}" if self.output else self.plan.pipeline.sink.describe()
+
+    @property
+    def destination(self) -> Identity:
+        """Where results go, as a run that was interrupted is recognized by it."""
+        return folder_identity(self.output) if self.output else identity_of(self.plan.pipeline.sink)
 
     def require_kafka(self) -> Kafka:
         """Return the cluster for what cannot do without."""

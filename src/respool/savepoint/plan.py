@@ -16,7 +16,7 @@ from respool.checkpoint.model import SourceOffsets
 from respool.checkpoint.plan import journal_id, query_ids, read_again, require_listed, sink_steps
 from respool.checkpoint.processes import Process
 from respool.checkpoint.read import Checkpoint
-from respool.checkpoint.request import Kept, Request, World
+from respool.checkpoint.request import Kept, Request, World, copy_identity
 from respool.checkpoint.sink import Replay
 from respool.checkpoint.sources import Reading
 from respool.checkpoint.steps import Journal, Left, Move, Operation, Replace, Step
@@ -99,7 +99,9 @@ def plan_restore(
         found += _of_another(checkpoint, manifest)
     notes = [_AHEAD] if checkpoint is not None and any(one.skipped for one in coming.readings) else []
     notes += [*_left_in_place(checkpoint, brought), *refusals.open_files(request, world)]
-    journal = _journal("restore", name, request, world.now, checkpoint, manifest.query_id, Left(*[manifest.batch] * 2))
+    left = Left(*[manifest.batch] * 2)
+    origin = savepoint.location
+    journal = _journal("restore", name, request, world.now, checkpoint, manifest.query_id, left, origin)
     return _plan(manifest.watermark_ms, brought, world, coming, found, notes, replace(journal, steps=tuple(steps)))
 
 
@@ -119,11 +121,13 @@ def plan_fork(savepoint: Savepoint, where: str, request: Request, world: World) 
         query_id=manifest.query_id,
         sink=manifest.run.sink if manifest.run else "",
         created=manifest.created.isoformat(),
+        sink_identity=manifest.run.sink_identity if manifest.run else None,
     )
     steps.append(Replace(claim.FORK, None, _json(asdict(mark))))
     again = _read_by_origin(manifest)
     coming = _coming(manifest.sources, savepoint.checkpoint(), again, world.kept, to_end=True)
-    journal = _journal("fork", name, request, world.now, None, query_id, Left(*[manifest.batch] * 2))
+    left = Left(*[manifest.batch] * 2)
+    journal = _journal("fork", name, request, world.now, None, query_id, left, savepoint.location)
     found = refusals.losses(request, coming.available)
     notes = _left_out(manifest)
     return _plan(manifest.watermark_ms, brought, world, coming, found, notes, replace(journal, steps=tuple(steps)))
@@ -176,7 +180,7 @@ def plan_promote(
             )
         )
     left = Left(fork.offsets[-1], fork.commits[-1])
-    journal = _journal("promote", name, request, world.now, checkpoint, fork.query_id, left)
+    journal = _journal("promote", name, request, world.now, checkpoint, fork.query_id, left, fork.root)
     watermark = max(fork.newest_planned().watermark_ms, fork.committed(fork.commits[-1]).next_watermark_ms)
     notes = [*_promotion_notes(fork, checkpoint), *refusals.open_files(request, world)]
     return _plan(watermark, brought, world, coming, found, notes, replace(journal, steps=tuple(steps)))
@@ -318,7 +322,9 @@ def _promoted_run(fork: Checkpoint, checkpoint: Checkpoint | None) -> Run | None
     before = claim.last_run(checkpoint.files) if checkpoint is not None else None
     if mine is None or before is None:
         return mine or before
-    return replace(mine, sink=before.sink, on_replay=before.on_replay, output=before.output)
+    return replace(
+        mine, sink=before.sink, sink_identity=before.sink_identity, on_replay=before.on_replay, output=before.output
+    )
 
 
 def _promotion_notes(fork: Checkpoint, checkpoint: Checkpoint | None) -> list[str]:
@@ -333,7 +339,7 @@ def _promotion_notes(fork: Checkpoint, checkpoint: Checkpoint | None) -> list[st
     changes = claim.changed(before.fingerprint, mine.fingerprint) if mine is not None and before is not None else []
     if changes:
         notes.append(f"The fork ran a changed pipeline: {in_short(changes)}. Run it like that from now on.")
-    if mine is not None and before is not None and mine.sink != before.sink:
+    if mine is not None and before is not None and mine.sink_identity != before.sink_identity:
         notes.append(
             f"What the fork wrote stays in {mine.sink}; from now on the pipeline writes to {before.sink} again, unless "
             "it is run with the fork's --sink-suffix. To bring earlier results there, use `respool reprocess`."
@@ -360,6 +366,7 @@ def _journal(
     checkpoint: Checkpoint | None,
     query_id: str,
     left: Left,
+    origin: str,
 ) -> Journal:
     before = query_ids(checkpoint) if checkpoint is not None else ()
     newest = _NOTHING
@@ -379,6 +386,7 @@ def _journal(
         left=left,
         steps=(),
         query_ids=(*(one for one in before if one != query_id), query_id),
+        asked=copy_identity(operation, origin),
     )
 
 

@@ -1,0 +1,101 @@
+"""What two places compare, as data: a kind, its fields and a version, in one canonical form.
+
+A sink, the way results relate to event time, a decoder, or a request is written down by its identity and compared by
+it later. Whatever can be spelled in several ways has one spelling here: durations, times, and the order of keys.
+Sentences are made for messages only; no code compares or parses them.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from respool.span import duration_text
+from respool.untrusted import Fields, Malformed, parse_json
+
+VERSION = 1
+FROM_TEXT = 0  # the version of an identity that was derived from a sentence of an earlier respool
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The identity of something that is written down.
+
+    Attributes:
+        kind: What it is, such as `kafka` or `windows`.
+        fields: What tells it from others of its kind: values of JSON, in canonical form.
+        version: The version of its fields. With `FROM_TEXT` it has only the fields that the sentence named.
+    """
+
+    kind: str
+    fields: Mapping[str, Any]
+    version: int = VERSION
+
+    def __post_init__(self) -> None:
+        """Put the fields into canonical form."""
+        object.__setattr__(self, "fields", json.loads(canonical_json(self.fields)))
+
+    def __hash__(self) -> int:
+        """Return a hash of the canonical form."""
+        return hash(self.text())
+
+    def text(self) -> str:
+        """Return the canonical form as text."""
+        return canonical_json({"kind": self.kind, "fields": self.fields, "version": self.version})
+
+    def is_same(self, current: "Identity") -> bool:
+        """Return whether `current` has this recorded identity.
+
+        An identity that was derived from a sentence is compared by the fields that it has.
+        """
+        if self.version != FROM_TEXT:
+            return self == current
+        return self.kind == current.kind and all(
+            name in current.fields and current.fields[name] == value for name, value in self.fields.items()
+        )
+
+    def differences(self, current: "Identity") -> str:
+        """Return what tells `current` from this recorded identity, for messages."""
+        if self.kind != current.kind:
+            return f"kind {self.kind}, not {current.kind}"
+        names = [name for name in sorted(self.fields) if current.fields.get(name) != self.fields[name]]
+        return ", ".join(f"{name} {self.fields[name]}, not {current.fields.get(name)}" for name in names)
+
+
+def read_identity(facts: Fields) -> Identity:
+    """Return an identity from a JSON object.
+
+    Raises:
+        Malformed: A field is missing or of another type, or a newer version of respool wrote it.
+    """
+    facts.require_known(("kind", "fields", "version"))
+    values = facts.nested("fields")
+    version = facts.whole("version")
+    if version > VERSION:
+        raise Malformed(f"it has an identity of version {version}; this respool knows {VERSION}: use a newer respool")
+    return Identity(facts.line("kind"), {name: values.any(name) for name in values.names()}, version)
+
+
+def parse_identity(text: str) -> Identity:
+    """Return an identity from its canonical text; raise Malformed for anything else."""
+    return read_identity(Fields(parse_json(text), "the identity"))
+
+
+def canonical_json(value: object) -> str:
+    """Return a value as JSON in canonical form: sorted keys, no spaces, times in UTC, one spelling of a duration."""
+    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _plain(value: object) -> Any:
+    match value:
+        case timedelta():
+            return duration_text(value)
+        case datetime():
+            return value.astimezone(timezone.utc).isoformat()
+        case Mapping():
+            return {str(name): _plain(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case _:
+            return value
