@@ -53,6 +53,8 @@ class World:
         runs: Who runs on the checkpoint now, for people; None when nobody is known to.
         ours: Whether only respool runs it, so that `runs` is the whole truth.
         processes: Other processes of this machine that have files of the checkpoint open.
+        exclusive: Whether the checkpoint's store lets exactly one of two simultaneous changes begin; None when that
+            could not be determined.
     """
 
     now: datetime
@@ -61,3 +63,4 @@ class World:
     runs: str | None = None
     ours: bool = False
     processes: tuple[Process, ...] = ()
+    exclusive: bool | None = True
