@@ -177,7 +177,10 @@ class RemoteFiles:
                     return False
                 self.replace(path, data)
                 return True
-        return self._write_if(path, data, IfMatch=before.version) or self._holds(path, data)
+        try:
+            return self._write_if(path, data, IfMatch=before.version) or self._holds(path, data)
+        except FileNotFoundError:
+            return False
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a file, in place of what was there; a store shows an object whole or not at all."""
