@@ -42,7 +42,8 @@ class Store:
             return _error(environ, start, "403 Forbidden", "AccessDenied")
         conditional = any(name in environ for name in _CONDITIONS)
         with self._writing:
-            first, _ = path not in self._seen, self._seen.add(path)
+            first = path not in self._seen
+            self._seen.add(path)
             if bucket == "ignores":
                 for name in _CONDITIONS:
                     environ.pop(name, None)
