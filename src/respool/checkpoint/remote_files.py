@@ -278,8 +278,7 @@ class RemoteFiles:
             self._write_if(probe, b"?", mode="create")
             # Twice, as another process may clear the probe away in between.
             absent = any(not self._write_if(probe, b"?", mode="create") for _ in range(2))
-            version = absent and self._is_s3 and not self._write_if(probe, b"?", IfMatch='"another"')
-            return _Conditions(absent, version)
+            return _Conditions(absent, version=absent and self._is_s3 and self._checks_versions(probe))
         except _Rejected:
             return _Conditions(absent=False, version=False)
         except FileNotFoundError as error:  # the bucket
@@ -287,6 +286,12 @@ class RemoteFiles:
         finally:
             with suppress(CheckpointError):
                 self.delete(probe)
+
+    def _checks_versions(self, probe: str) -> bool:
+        try:
+            return not self._write_if(probe, b"?", IfMatch='"another"')
+        except (_Rejected, FileNotFoundError):  # the latter when another process has cleared the probe away
+            return False
 
     def _write_if(self, path: str, data: bytes, **condition: str) -> bool:
         """Write a file in one step if a condition is met; return whether it was.
