@@ -76,7 +76,7 @@ def test_two_changes_cannot_be_made_together(files: LocalFiles) -> None:
 
 def test_the_fence_stands_while_a_change_is_pending(files: LocalFiles) -> None:
     apply.begin(REWIND, files)
-    assert files.read("offsets/5") == apply.FENCE
+    assert files.read("offsets/5") == apply.FENCE + b"\nchange: ID"
     apply.resume(REWIND, files)
     assert names(files, "offsets") == ["0", "1", "2", "3"]
 

@@ -84,7 +84,7 @@ def contents(folder: Path) -> Files:
 def is_startable(folder: Path) -> bool:
     """Whether Spark would start there: there is a batch, and no fence."""
     batches = [file for file in folder.glob("offsets/*") if file.name.isdecimal()]
-    return bool(batches) and not any(file.read_bytes() == apply.FENCE for file in batches)
+    return bool(batches) and not any(file.read_bytes().startswith(apply.FENCE) for file in batches)
 
 
 def is_pending(folder: Path) -> bool:

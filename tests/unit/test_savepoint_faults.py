@@ -50,7 +50,7 @@ def everything(folder: Path) -> set[str]:
 def startable(folder: Path) -> bool:
     """Whether Spark would take the folder for a checkpoint to start on: there is a batch, and no fence is up."""
     offsets = list((folder / "offsets").glob("[0-9]*")) if (folder / "offsets").is_dir() else []
-    return bool(offsets) and not any(file.read_bytes() == apply.FENCE for file in offsets)
+    return bool(offsets) and not any(file.read_bytes().startswith(apply.FENCE) for file in offsets)
 
 
 class Stage:

@@ -193,10 +193,14 @@ def _write_down(journal: Journal, files: Writer) -> Journal:
 def _fence(journal: Journal, files: Writer) -> None:
     """Put the fence up, unless the query has written a batch since the plan was made."""
     try:
-        files.create(journal.fence, FENCE)
+        files.create(journal.fence, _fence_text(journal.id))
     except FileExistsError:
         if not _is_fence(files, journal.fence):
             raise _runs(journal, files) from None
+        # An undo takes the fence of its change over; earlier versions of respool named no change.
+        own = (FENCE, _fence_text(journal.id), _fence_text(journal.of or journal.id))
+        if files.read(journal.fence) not in own:
+            raise _other_fence(journal, files) from None
     else:
         # A batch that was running can still have ended since the plan was made.
         offsets, commits = layout.batches(files.names("offsets")), layout.batches(files.names("commits"))
@@ -220,15 +224,30 @@ def _runs(journal: Journal, files: Writer) -> CheckpointError:
     )
 
 
+def _other_fence(journal: Journal, files: Writer) -> CheckpointError:
+    pending = history.pending(files)
+    if pending is not None and pending.id == journal.id and not _begun(journal, files):
+        files.delete(history.PENDING)
+    return CheckpointError(
+        f"{journal.fence} is the fence of another change of this checkpoint; no file or that of {journal.id} was "
+        "expected. Wait until the other command has ended. If no command runs, delete that file. Nothing was changed."
+    )
+
+
 def _begun(journal: Journal, files: Writer) -> bool:
     return any(move.sink is None and _is_there(files, move.target) for move in journal.moves[:1])
 
 
 def _is_fence(files: Writer, path: str) -> bool:
     try:
-        return files.read(path) == FENCE
+        return files.read(path).startswith(FENCE)
     except FileNotFoundError:
         return False
+
+
+def _fence_text(change: str) -> bytes:
+    """Return the content of a fence: that of one change, so that two processes never write the same."""
+    return FENCE + f"\nchange: {change}".encode()
 
 
 def _is_there(files: Writer, path: str) -> bool:

@@ -91,8 +91,15 @@ class Writer(Reader, Protocol):
 
     at_once: int
 
+    def exclusive(self) -> bool:
+        """Return whether exactly one of several processes that create the same file at the same time succeeds."""
+        ...
+
     def create(self, path: str, data: bytes) -> None:
-        """Write a file that must not be there yet; raise FileExistsError when it is."""
+        """Write a file that must not be there yet; raise FileExistsError when it is.
+
+        No other process may create it with the same content.
+        """
         ...
 
     def replace(self, path: str, data: bytes) -> None:

@@ -6,6 +6,8 @@ its holder by a token and counts for a minute after it was written. The holder w
     _respool/lease.json   token, process, its JVM, host, and when it was renewed
 
 - The lease is created only where none is, in one step where the store supports that (`If-None-Match` on S3).
+- A renewal and a takeover replace the very lease that was read, in one step on S3 (`If-Match`). Elsewhere it is read
+  again just before it is written, and of two processes that take it over in the same second the last writer has it.
 - Before a renewal and before the release, the holder compares the token. With another token, without a lease, or when
   no renewal succeeded for 50 seconds, the lease is lost: `Lease.lost` says why, and the run has to stop. This includes
   a process that was suspended and resumed.
@@ -33,6 +35,7 @@ from respool import process
 from respool.checkpoint import local_lock
 from respool.checkpoint.files import OWN, Writer, local_path, open_writer
 from respool.checkpoint.local_lock import LocalLock
+from respool.checkpoint.remote_files import RemoteFiles
 from respool.errors import CheckpointError
 from respool.untrusted import Fields, Malformed, parse_json
 
@@ -43,7 +46,7 @@ _SECONDS = 60.0  # how long a lease counts after it was written
 _RENEW = 15.0  # how often it is written again
 _RETRY = 3.0  # and how often after a failure
 _MARGIN = 10.0  # how long before its end the holder gives it up, to have stopped by then
-_SETTLE = 1.0  # how long to wait before a look at who wrote last
+_SETTLE = 1.0  # how long to wait before a look at who took it over last, where that is not one step
 _MAX_BYTES = 2**16
 _MAX_PID = 2**31 - 1
 
@@ -190,7 +193,7 @@ def _hold_local(checkpoint: str, folder: Path) -> Lease | None:
 
 def _hold_remote(checkpoint: str) -> Lease | None:
     try:
-        lock = _RemoteLease.take(open_writer(checkpoint))
+        lock = _RemoteLease.take(RemoteFiles(checkpoint))
     except CheckpointError as error:
         # Spark may well reach what this process cannot.
         return Lease(checkpoint, None, f"Nothing keeps a second run away from {checkpoint}: {error}")
@@ -272,7 +275,7 @@ class _RemoteLease:
         lost: Why it is lost, for people; None while it is held.
     """
 
-    def __init__(self, files: Writer) -> None:
+    def __init__(self, files: RemoteFiles) -> None:
         """Make a token; nothing is written yet."""
         self.lost: str | None = None
         self._files = files
@@ -287,26 +290,24 @@ class _RemoteLease:
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
 
     @staticmethod
-    def take(files: Writer) -> "_RemoteLease | None":
+    def take(files: RemoteFiles) -> "_RemoteLease | None":
         """Take the lease; None when another process holds it."""
         lease = _RemoteLease(files)
         try:
-            data: bytes | None = files.read(_LEASE)
+            before = files.versioned(_LEASE)
         except FileNotFoundError:
-            data = None
-        if data is not None:
-            note = _Note.parse(data)
+            try:
+                files.create(_LEASE, lease._note())
+            except FileExistsError:
+                return None
+        else:
+            note = _Note.parse(before.data)
             if note is not None and not note.is_dead() and _age(files, note) < _SECONDS:
                 return None
-            with suppress(FileNotFoundError):
-                if files.read(_LEASE) != data:
-                    return None  # it was renewed, or another process was faster
-            files.delete(_LEASE)
-        try:
-            files.create(_LEASE, lease._note())
-        except FileExistsError:
-            return None
-        time.sleep(_SETTLE)  # for stores that cannot create a file in one step: who wrote last has it
+            if not files.replace_version(_LEASE, before, lease._note()):
+                return None  # it was renewed, or another process was faster
+            if before.version is None:
+                time.sleep(_SETTLE)
         found = _read(files)
         if found is None or found.token != lease._token:
             return None
@@ -370,11 +371,17 @@ class _RemoteLease:
             if self.lost is not None or self._ended.is_set():
                 return
             now, before = _now(), self._renewed
-            found = _read(self._files)
+            try:
+                lease = self._files.versioned(_LEASE)
+                found = _Note.parse(lease.data)
+            except FileNotFoundError:
+                found = None
             if found is None or found.token != self._token:
                 self._lose(_taken(found))
                 raise CheckpointError(self.lost or "")
-            self._files.replace(_LEASE, self._note())
+            if not self._files.replace_version(_LEASE, lease, self._note()):
+                self._lose(_taken(_read(self._files)))
+                raise CheckpointError(self.lost or "")
             if _now() - before >= _SECONDS and _now() - now >= _SETTLE:
                 # It ran out before it was written, too long after the look at it: another process may have taken it.
                 self._lose("ran out while it was renewed, and may have been taken over")

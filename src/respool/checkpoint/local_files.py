@@ -133,6 +133,10 @@ class LocalFiles:
             found[path] = Facts(known.st_size, known.st_mtime)
         return found
 
+    def exclusive(self) -> bool:
+        """A link is made once."""
+        return True
+
     def create(self, path: str, data: bytes) -> None:
         """Write a file that must not be there yet."""
         with telling(path):

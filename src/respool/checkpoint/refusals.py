@@ -105,6 +105,20 @@ def _last_write(checkpoint: Checkpoint, moves: Sequence[Move], now: datetime) ->
     return now.timestamp() - max(times) if times else None
 
 
+def simultaneous(world: World) -> list[str]:
+    """Return what to know of a store on which two changes could begin at the same time."""
+    if world.exclusive:
+        return []
+    why = (
+        "the store of this checkpoint does not support conditional writes (such as If-None-Match on S3)"
+        if world.exclusive is False
+        else "whether the store of this checkpoint supports conditional writes could not be determined"
+    )
+    return [
+        f"Two simultaneous changes cannot be excluded: {why}. Make sure that no other command changes it meanwhile."
+    ]
+
+
 def notes(
     request: Request,
     world: World,
@@ -118,7 +132,7 @@ def notes(
         result.append("The log of input files was compacted since: all files to be read again come in one batch.")
     if request.same_range:
         result.append("Batches after it are planned anew.")
-    return [*result, *available.notes, *open_files(request, world)]
+    return [*result, *available.notes, *open_files(request, world), *simultaneous(world)]
 
 
 def open_files(request: Request, world: World) -> list[str]:

@@ -1,9 +1,19 @@
-"""A folder on a filesystem that fsspec knows."""
+"""A folder on a filesystem that fsspec knows.
+
+A file is created with a condition (`If-None-Match` on S3) where the store supports that: of several processes that
+create the same file at the same time, exactly one succeeds. A store that is compatible with S3 may ignore the condition
+or reject it, so it is tried: see `RemoteFiles.exclusive`. Where it does not work, a file is written after a look, and
+the process whose content is there a second later has created it. This is not exclusive: a process may be slower.
+"""
 
 import os
 import re
+import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from contextlib import nullcontext, suppress
+from typing import Any, NamedTuple
+from uuid import uuid4
 
 from respool.checkpoint.files import OWN, Facts, Listing, short, telling
 from respool.errors import CheckpointError
@@ -12,6 +22,29 @@ from respool.untrusted import relative_path
 
 _TEMPORARY = re.compile(r"\..+\.\d+\.tmp")
 _RENAMING = frozenset({"hdfs", "viewfs", "webhdfs", "sftp", "dbfs"})  # where a rename is one cheap step
+_CONDITIONAL = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})  # whose libraries send conditions
+_EXISTS = frozenset({"PreconditionFailed", "412"})  # how S3 reports that a condition is not met
+_CONFLICT = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})  # and that it could not be checked
+_REJECTED = frozenset({"NotImplemented", "501", "InvalidArgument", "InvalidRequest", "UnsupportedOperation", "400"})
+_PAUSES = (0.1, 0.3, 1.0)  # seconds before a conditional write is repeated after a conflict
+_SETTLE = 1.0  # seconds until a process looks whose content a file has, where writes have no conditions
+_PROBE = re.compile(r"probe-[0-9a-f-]{36}")
+
+_memory = threading.Lock()  # makes the steps on fsspec's memory filesystem one
+
+
+class Versioned(NamedTuple):
+    """A file's bytes, and what identifies this version of it; None where a write cannot depend on a version."""
+
+    data: bytes
+    version: str | None
+
+
+class _Conditions(NamedTuple):
+    """Which conditions of a write a store checks: that no file exists; that a file has a version."""
+
+    absent: bool
+    version: bool
 
 
 class RemoteFiles:
@@ -24,7 +57,11 @@ class RemoteFiles:
         self.root = url.rstrip("/")
         self._fs, self._path = _filesystem(self.root)
         protocol = self._fs.protocol
-        self._renames = bool(_RENAMING & set((protocol,) if isinstance(protocol, str) else protocol))
+        protocols = set((protocol,) if isinstance(protocol, str) else protocol)
+        self._renames = bool(_RENAMING & protocols)
+        self._in_memory = "memory" in protocols
+        self._is_s3 = "s3" in protocols
+        self._conditional = bool(_CONDITIONAL & protocols)
         self._listed: dict[str, Facts] = {}
 
     def walk(self) -> Listing:
@@ -88,20 +125,62 @@ class RemoteFiles:
                 found[path] = known
         return found
 
+    def exclusive(self) -> bool:
+        """Return whether exactly one of several processes that create the same file at the same time succeeds.
+
+        Where the library sends conditions, the store is asked, once for each bucket: a small file is created twice and
+        deleted. Raise CheckpointError when that cannot be done.
+        """
+        return self._in_memory or self._conditions().absent
+
     def create(self, path: str, data: bytes) -> None:
-        """Write a file that must not exist yet: in one step where the store can, as S3 does with If-None-Match."""
+        """Write a file that must not exist yet.
+
+        The content must be that of this process alone: a write that was repeated because its answer was lost is
+        recognized by it.
+        """
         if self._ask(path) is not None:
             raise FileExistsError(path)
-        if not self._renames:
-            try:
-                self._fs.pipe_file(self._at(path), data, mode="create")
-                self._listed.pop(path, None)
-                return
-            except FileExistsError:
-                raise
-            except Exception:  # noqa: S110 - a store without this; whatever else is wrong, `replace` reports
-                pass
+        if self.exclusive():
+            if not self._write_if(path, data, mode="create") and not self._holds(path, data):
+                raise FileExistsError(path)
+            return
         self.replace(path, data)
+        time.sleep(_SETTLE)
+        if not self._holds(path, data):
+            raise FileExistsError(path)
+
+    def versioned(self, path: str) -> Versioned:
+        """Return a file's bytes with its version, for `replace_version`."""
+        version = None
+        if self._in_memory:
+            version = ""  # the bytes are compared
+        elif self._is_s3 and self._conditions().version:
+            with telling(f"{self.root}/{path}"):
+                version = str(self._fs.info(self._at(path))["ETag"])
+        return Versioned(self.read(path), version)  # read last: a change in between makes the write fail
+
+    def replace_version(self, path: str, before: Versioned, data: bytes) -> bool:
+        """Write a file in place of a version of it; return False, and write nothing, when it has changed since.
+
+        In one step where it has a version (`If-Match` on S3). Elsewhere another process can write between the look and
+        the write. The content must be that of this process alone, as for `create`.
+        """
+        if before.version is None:
+            if not self._holds(path, before.data):
+                return False
+            self.replace(path, data)
+            return True
+        if self._in_memory:
+            with _memory:
+                if not self._holds(path, before.data):
+                    return False
+                self.replace(path, data)
+                return True
+        try:
+            return self._write_if(path, data, IfMatch=before.version) or self._holds(path, data)
+        except FileNotFoundError:
+            return False
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a file, in place of what was there; a store shows an object whole or not at all."""
@@ -177,10 +256,74 @@ class RemoteFiles:
                 return None
 
     def temporary(self, folder: str) -> list[str]:
-        """Return the paths of files in one folder that `replace` left when its process was killed."""
-        if not self._renames:
+        """Return the paths of files in one folder that killed processes left: by `replace`, or to try the store."""
+        pattern = _TEMPORARY if self._renames else _PROBE
+        if not self._renames and folder != OWN:
             return []
-        return [f"{folder}/{name}" for name in self.names(folder) if _TEMPORARY.fullmatch(name)]
+        return [f"{folder}/{name}" for name in self.names(folder) if pattern.fullmatch(name)]
+
+    def _conditions(self) -> _Conditions:
+        if not self._conditional:
+            return _Conditions(absent=False, version=False)
+        # With fsspec's own object, which all folders of a store share: another server is another object.
+        known: dict[str, _Conditions] = vars(self._fs).setdefault("_respool_conditions", {})
+        bucket = self._path.split("/", 1)[0]
+        if bucket not in known:
+            known[bucket] = self._try_conditions()
+        return known[bucket]
+
+    def _try_conditions(self) -> _Conditions:
+        probe = f"{OWN}/probe-{uuid4()}"
+        try:
+            self._write_if(probe, b"?", mode="create")
+            # Twice, as another process may clear the probe away in between.
+            absent = any(not self._write_if(probe, b"?", mode="create") for _ in range(2))
+            return _Conditions(absent, version=absent and self._is_s3 and self._checks_versions(probe))
+        except _Rejected:
+            return _Conditions(absent=False, version=False)
+        except FileNotFoundError as error:  # the bucket
+            raise CheckpointError(f"{self.root} cannot be written: {short(error)}. Check the URL.") from error
+        finally:
+            with suppress(CheckpointError):
+                self.delete(probe)
+
+    def _checks_versions(self, probe: str) -> bool:
+        try:
+            return not self._write_if(probe, b"?", IfMatch='"another"')
+        except (_Rejected, FileNotFoundError):  # the latter when another process has cleared the probe away
+            return False
+
+    def _write_if(self, path: str, data: bytes, **condition: str) -> bool:
+        """Write a file in one step if a condition is met; return whether it was.
+
+        A write whose answer was lost is repeated by the libraries: then it is not met, though the file was written.
+        """
+        with telling(f"{self.root}/{path}"):
+            for pause in (*_PAUSES, None):
+                try:
+                    with _memory if self._in_memory else nullcontext():
+                        self._fs.pipe_file(self._at(path), data, **condition)
+                except FileExistsError:
+                    return False
+                except Exception as error:
+                    code = _code(error)
+                    if code in _EXISTS:
+                        return False
+                    if code in _REJECTED:
+                        raise _Rejected(f"{self.root} does not support conditional writes: {short(error)}") from error
+                    if code not in _CONFLICT or pause is None:
+                        raise
+                    time.sleep(pause)
+                else:
+                    self._listed.pop(path, None)
+                    return True
+        raise AssertionError("the last attempt returns or raises")
+
+    def _holds(self, path: str, data: bytes) -> bool:
+        try:
+            return self.read(path) == data
+        except FileNotFoundError:
+            return False
 
     def _at(self, path: str) -> str:
         """Return where a file or folder is; raise CheckpointError for a path that leads out of the folder."""
@@ -193,6 +336,18 @@ class RemoteFiles:
 
     def _relative(self, path: str) -> str:
         return path.removeprefix(self._path).lstrip("/")
+
+
+class _Rejected(CheckpointError):
+    """A store does not know the condition of a write."""
+
+
+def _code(error: BaseException) -> str:
+    """Return the code with which a store answered; that of an unknown header for a library without conditions."""
+    if isinstance(error, TypeError | NotImplementedError):
+        return "NotImplemented"
+    response = getattr(error.__cause__, "response", None) or getattr(error, "response", None)
+    return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
 
 
 def _filesystem(url: str) -> tuple[Any, str]:

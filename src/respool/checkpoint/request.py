@@ -65,6 +65,8 @@ class World:
         runs: Who runs on the checkpoint now, for people; None when nobody is known to.
         ours: Whether only respool runs it, so that `runs` is the whole truth.
         processes: Other processes of this machine that have files of the checkpoint open.
+        exclusive: Whether the checkpoint's store lets exactly one of two simultaneous changes begin; None when that
+            could not be determined.
     """
 
     now: datetime
@@ -73,6 +75,7 @@ class World:
     runs: str | None = None
     ours: bool = False
     processes: tuple[Process, ...] = ()
+    exclusive: bool | None = True
 
 
 def rewind_identity(target: Target, same_range: bool, restore_sink: bool, new_query_id: bool) -> Identity:

@@ -120,7 +120,17 @@ def world_at(
         runs=lease.holder(where),
         ours=run is not None,
         processes=users_of(where) if run is None else (),
+        exclusive=_exclusive(where),
     )
+
+
+def _exclusive(where: str) -> bool | None:
+    from respool.checkpoint.files import new_writer
+
+    try:
+        return new_writer(where).exclusive()
+    except CheckpointError:  # such as of an account that may only read, for which a plan can still be made
+        return None
 
 
 def users_of(where: str) -> "tuple[Process, ...]":

@@ -410,7 +410,7 @@ def _plan(
         aside_size=sum(move.size for move in aside),
         replay=world.replay,
         refusals=tuple(found),
-        notes=(*notes, *coming.available.notes),
+        notes=(*notes, *coming.available.notes, *refusals.simultaneous(world)),
         journal=journal,
     )
 
