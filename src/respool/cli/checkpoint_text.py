@@ -6,7 +6,6 @@ from datetime import datetime, timezone
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from respool.checkpoint.availability import Refusal
 from respool.checkpoint.claim import Fork, Run
 from respool.checkpoint.plan import RewindPlan
 from respool.checkpoint.sink import Replay

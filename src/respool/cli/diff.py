@@ -74,7 +74,7 @@ def diff(
     sides = (finder.find(a), finder.find(b))
     moments = (since_batch, since_time, since_version)
     if since is not None and any(one is not None for one in moments):
-        raise typer.BadParameter("--since names a moment itself: leave the other --since options out")
+        raise UsageError("--since names a moment itself: leave the other --since options out")
     forked = since_fork((a, b), settings) if since is None and all(one is None for one in moments) else None
     if since is not None:
         counts = since_savepoint(since, settings)

@@ -136,4 +136,4 @@ def _blocks(checkpoint: Checkpoint, folder: str, name: str) -> bool:
 
 
 def _sentence(error: Exception) -> str:
-    return str(error).partition(" Ask for help")[0]
+    return f"{error.summary if isinstance(error, CheckpointError) else error}."
