@@ -10,6 +10,7 @@ from respool.cli.checkpoint_inputs import locate, savepoints_of, target_of, worl
 from respool.cli.options import BootstrapServers, Home, Json, Savepoints, Yes, load, require_answer
 from respool.cli.render import every_other_second, out, out_json, say, size, table
 from respool.cli.resuming import AcceptForeign, confirm, facts, own, require_trusted
+from respool.cli.usage import Commands
 from respool.errors import ChangeRefusedError, CheckpointInUseError, UnfinishedChangeError, UsageError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from respool.checkpoint.steps import Journal
 
 app = typer.Typer(
+    cls=Commands,
     help="Look into a query's checkpoint, rewind it to an earlier batch, and take that back.",
     no_args_is_help=True,
     rich_markup_mode=None,

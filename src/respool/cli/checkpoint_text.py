@@ -13,6 +13,7 @@ from respool.checkpoint.sources import Part, Reading
 from respool.checkpoint.steps import Journal, Move
 from respool.checkpoint.summary import BatchFacts, OperatorFacts, Summary
 from respool.cli.render import size, width
+from respool.errors import Refusal
 
 if TYPE_CHECKING:
     from respool.savepoint.manifest import Manifest

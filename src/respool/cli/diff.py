@@ -13,6 +13,7 @@ from respool.cli.diff_inputs import Finder, check_request, since_fork, since_of,
 from respool.cli.options import BootstrapServers, Home, Json, Savepoints, load
 from respool.cli.render import out, out_json, say, table
 from respool.cli.reprocess_inputs import Master
+from respool.errors import DiffError, UsageError
 
 if TYPE_CHECKING:
     from respool.diff.model import Difference, Report, Request, Side, Since
@@ -95,7 +96,6 @@ def diff(
 
 def _compare(finder: Finder, request: "Request", limit: int, output: str | None) -> "Report":
     from respool.diff.compare import compare
-    from respool.errors import DiffError
     from respool.local.session import spark_session
     from respool.reprocess.target import is_occupied, is_occupied_for, locate_output
 

@@ -11,6 +11,7 @@ from respool.cli.options import BootstrapServers, Home, Json, Savepoints, Yes, l
 from respool.cli.render import every_other_second, out, out_json, say, size, table
 from respool.cli.resuming import AcceptForeign
 from respool.cli.savepoint_inputs import SinkOption, find, occupied, position, world_for
+from respool.cli.usage import Commands
 from respool.errors import CheckpointNotFoundError, DamagedFileError, UnknownFormatVersionError
 from respool.settings import Settings
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from respool.savepoint.store import Savepoint
 
 app = typer.Typer(
+    cls=Commands,
     help="Keep a moment of a query under a name; go back to it, or start a second query from it.",
     no_args_is_help=True,
     rich_markup_mode=None,

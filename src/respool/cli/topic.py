@@ -10,13 +10,14 @@ import typer
 
 from respool.cli.options import BootstrapServers, Home, Json, connect, load
 from respool.cli.render import json_text, out_json, say, table
+from respool.cli.usage import Commands
 from respool.errors import UsageError
 from respool.printable import printable
 
 if TYPE_CHECKING:
     from respool.topics import Message, Record
 
-app = typer.Typer(help="List, create, fill and read topics.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=Commands, help="List, create, fill and read topics.", no_args_is_help=True, rich_markup_mode=None)
 
 _TAIL = 10
 
