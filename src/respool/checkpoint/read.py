@@ -46,7 +46,7 @@ class Checkpoint:
     def query_id(self) -> str:
         """The query's id; CheckpointError when `metadata` is lost or damaged."""
         if "metadata" not in self.folders[""]:
-            raise UnreadableFileError(f"{self.root}/metadata", "is missing, which holds the query's id")
+            raise UnreadableFileError(self.root, "has lost its file metadata, which holds the query's id")
         return logs.query_id(logs.decode("metadata", self.files.read("metadata")))
 
     @cached_property
