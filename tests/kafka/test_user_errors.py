@@ -262,7 +262,7 @@ def test_a_checkpoint_that_is_none_is_refused(stage: Stage, topic: str) -> None:
 def test_a_checkpoint_whose_owner_cannot_be_read_is_refused(stage: Stage, topic: str) -> None:
     (stage.checkpoint / "_respool").mkdir(parents=True)
     (stage.checkpoint / "_respool" / "run.json").write_text(json.dumps({"pipeline": "small"})[:-3])
-    with pytest.raises(CheckpointError, match=r"run\.json cannot be read: .*Move it away"):
+    with pytest.raises(CheckpointError, match=r"run\.json is damaged: .*Move it away"):
         stage.play(topic)
 
 
