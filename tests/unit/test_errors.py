@@ -12,7 +12,7 @@ import pytest
 
 from respool import errors
 from respool.checkpoint import apply, history, lease, loading, logs, target
-from respool.checkpoint.files import open_reader
+from respool.checkpoint.files import open_reader, read_error, telling
 from respool.checkpoint.local_files import LocalFiles
 from respool.checkpoint.plan import plan_rewind
 from respool.checkpoint.read import Checkpoint
@@ -197,3 +197,12 @@ def takes_apart(node: ast.AST, name: str | None) -> bool:
         case ast.Compare(left=left, comparators=others):
             return any(map(is_message, (left, *others)))
     return False
+
+
+def test_a_file_that_cannot_be_read_has_the_reason_once() -> None:
+    with pytest.raises(errors.UnreadableFileError) as caught, telling("offsets/3"):
+        raise PermissionError(13, "Permission denied")
+    error = read_error("/orders/offsets/3", caught.value)
+    assert error.path == "/orders/offsets/3"
+    assert error.problem == caught.value.problem == "cannot be accessed: permission denied"
+    assert read_error("a", OSError("no")).summary == "a cannot be read: no"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from respool.errors import CheckpointError, CheckpointNotFoundError, UnreadableFileError
+from respool.errors import CheckpointError, CheckpointNotFoundError, FileError, UnreadableFileError
 from respool.locations import scheme_of
 from respool.untrusted import file_name
 
@@ -203,6 +203,13 @@ def telling(what: str) -> Iterator[None]:
         raise UnreadableFileError(what, f"could not be reached: {short(error)}") from error
     except Exception as error:  # each filesystem has errors of its own
         raise UnreadableFileError(what, f"could not be reached: {short(error)}") from error
+
+
+def read_error(path: str, error: Exception) -> UnreadableFileError:
+    """Return the error of a file that could not be read, for what a filesystem or `telling` raised."""
+    if isinstance(error, FileError):
+        return UnreadableFileError(path, error.predicate, error.remedy)
+    return UnreadableFileError(path, f"cannot be read: {short(error)}")
 
 
 def short(error: BaseException) -> str:

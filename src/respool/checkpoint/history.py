@@ -10,9 +10,8 @@ import json
 
 from typing_extensions import assert_never
 
-from respool.checkpoint.files import OWN, Reader
+from respool.checkpoint.files import OWN, Reader, read_error
 from respool.checkpoint.steps import Journal, Move, Prune, Replace, Restore, damaged, from_json, to_json
-from respool.errors import UnreadableFileError
 from respool.untrusted import Malformed, file_name, relative_path
 
 PENDING = f"{OWN}/pending.json"
@@ -37,7 +36,7 @@ def past(files: Reader) -> list[Journal]:
     journals = []
     for path, data in found.items():
         if isinstance(data, Exception):
-            raise UnreadableFileError(path, f"cannot be read: {data}") from data
+            raise read_error(path, data) from data
         journal = _parse(path, data)
         if path != path_of(journal):
             raise damaged(path, f"it is the journal of another change, {journal.id}")

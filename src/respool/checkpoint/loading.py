@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from respool.checkpoint.files import read_error
 from respool.checkpoint.model import SNAPSHOTS, Span, StateFile, StateStore, spans
 from respool.checkpoint.read import Checkpoint
 from respool.errors import BatchUnavailableError, CheckpointError, DamagedFileError
@@ -150,7 +151,7 @@ def unsound(checkpoint: Checkpoint, loads: Iterable[Load]) -> dict[str, str]:
     needed: dict[str, dict[str, int]] = {}  # by zip: SST files and their sizes
     for path, data in checkpoint.files.read_many(list(zips)).items():
         if isinstance(data, Exception):
-            found[path] = f"{path} cannot be read: {data}"
+            found[path] = read_error(path, data).summary
             continue
         try:
             tables = tables_named(path, data)

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from respool.checkpoint import layout, logs, provenance, schema_file
-from respool.checkpoint.files import Listing, Reader
+from respool.checkpoint.files import Listing, Reader, read_error
 from respool.checkpoint.model import Committed, Planned, StateStore
 from respool.errors import CheckpointError, UnreadableFileError
 
@@ -148,6 +148,6 @@ class Checkpoint:
         if isinstance(found, CheckpointError):
             raise found
         if isinstance(found, Exception):
-            raise UnreadableFileError(path, f"cannot be read: {found}") from found
+            raise read_error(path, found) from found
         result: T = found
         return result

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from uuid import uuid4
 
-from respool.checkpoint.files import OWN, Reader, Writer, absolute, new_writer, open_inside
+from respool.checkpoint.files import OWN, Reader, Writer, absolute, new_writer, open_inside, read_error
 from respool.checkpoint.read import Checkpoint
 from respool.diff.model import Since
-from respool.errors import CheckpointError, DamagedFileError, UnreadableFileError, did_you_mean
+from respool.errors import CheckpointError, DamagedFileError, did_you_mean
 from respool.savepoint.manifest import Manifest, parse, text_of
 from respool.untrusted import Malformed, file_name, relative_path
 
@@ -162,7 +162,7 @@ class Store:
             where = f"{self.location}/{path}"
             try:
                 if isinstance(data, Exception):
-                    raise UnreadableFileError(where, f"cannot be read: {data}")
+                    raise read_error(where, data)
                 found.append(_parsed(f"{self.location}/{paths[path]}", data))
             except CheckpointError as error:
                 damaged.append(str(error))
