@@ -1,24 +1,58 @@
-"""What can go wrong, told so that the reader knows what to do next.
+"""The errors that respool raises on purpose.
 
 RespoolError
+├── UsageError         a call or a command line contradicts itself; the command exits with 2
 ├── SettingsError      respool.toml, a RESPOOL_* variable or a flag cannot be read
 ├── MachineError       something the machine lacks: Java, a jar, disk space
 ├── BrokerError        Kafka cannot be started, reached or stopped
 │   └── BrokerUnreachable   no broker of the cluster answered; waiting may help
 ├── TopicError         a topic is missing, vanished or cannot be created
 ├── PipelineError      a pipeline is unknown or badly defined
-├── CheckpointError    a checkpoint belongs to another pipeline, is in use or cannot be read
+├── CheckpointError    a checkpoint or a savepoint cannot be used, or not as requested
+│   ├── CheckpointNotFoundError    there is no checkpoint at a location
+│   ├── CheckpointInUseError       a run or another command holds it: `holder`
+│   ├── UnfinishedChangeError      an interrupted change must be finished or undone first: `pending`
+│   ├── ChangeRefusedError         a plan must not be applied: `refusals`
+│   ├── BatchUnavailableError      files that a start at a batch needs are missing or damaged: `reason`
+│   └── FileError                  a file cannot be used: `path`, `problem`, `remedy`
+│       ├── DamagedFileError           its content is not what Spark or respool wrote
+│       ├── UnknownFormatVersionError  its format is newer than this respool: `version`, `supported`
+│       └── UnreadableFileError        it is missing, not a regular file, or the filesystem refuses it
 ├── QueryError         a streaming query failed while it ran
 ├── ReprocessError     a span cannot be computed again, or not now
 └── DiffError          two outputs cannot be compared
 
-Every message says what was found, what was expected and the next step. The command line prints it without a stack
-trace and exits with 1; wrong usage exits with 2.
+A class with fields makes its message from them, so that no caller needs to read a message: catch the class and read
+its fields. All errors can be pickled. Every message says what was found, what was expected and the next step. The
+command line prints it without a stack trace and exits with 1; a UsageError exits with 2.
 """
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
 
 
 class RespoolError(Exception):
     """The root of everything that respool raises on purpose."""
+
+
+class UsageError(RespoolError):
+    """Raised when arguments of a call or options of a command contradict each other or cannot be read.
+
+    Attributes:
+        message: What is wrong, and what was expected.
+        option: The option or argument that is wrong; None when it is in the message.
+    """
+
+    def __init__(self, message: str, option: str | None = None) -> None:
+        """Keep the fields."""
+        super().__init__(message, option)
+        self.message = message
+        self.option = option
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return f"{self.option}: {self.message}" if self.option else self.message
 
 
 class SettingsError(RespoolError):
@@ -46,7 +80,209 @@ class PipelineError(RespoolError):
 
 
 class CheckpointError(RespoolError):
-    """A checkpoint belongs to another pipeline, is in use or cannot be read."""
+    """A checkpoint or a savepoint cannot be used, or not as requested."""
+
+    @property
+    def summary(self) -> str:
+        """What is wrong, to continue another sentence: without a full stop and without advice, where known."""
+        return str(self)
+
+
+class CheckpointNotFoundError(CheckpointError):
+    """Raised when a location holds no checkpoint: nothing exists there, or it is something else.
+
+    Attributes:
+        path: The location, as it was given.
+        problem: What is there instead; empty when nothing is known of it.
+        remedy: What to do about it.
+    """
+
+    def __init__(self, path: str, problem: str = "", remedy: str = "") -> None:
+        """Keep the fields."""
+        super().__init__(path, problem, remedy)
+        self.path = path
+        self.problem = problem
+        self.remedy = remedy
+
+    @property
+    def summary(self) -> str:
+        """What is wrong, without a full stop and without advice."""
+        return f"There is no checkpoint {self.path}{': ' if self.problem else ''}{self.problem}"
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return _sentences(self.summary, self.remedy)
+
+
+class CheckpointInUseError(CheckpointError):
+    """Raised when a checkpoint is held by a running query or by another command.
+
+    Attributes:
+        path: The checkpoint.
+        holder: The process that holds it, with its machine if that is another; None if it has just ended.
+        remedy: What to do about it.
+    """
+
+    def __init__(self, path: str, holder: str | None, remedy: str = "Stop that first. Nothing was changed.") -> None:
+        """Keep the fields."""
+        super().__init__(path, holder, remedy)
+        self.path = path
+        self.holder = holder
+        self.remedy = remedy
+
+    @property
+    def summary(self) -> str:
+        """What is wrong, without a full stop and without advice."""
+        return f"{self.path} is in use by {self.holder or 'a process that has just ended'}"
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return _sentences(self.summary, self.remedy)
+
+
+class PendingChange(Protocol):
+    """A change that was interrupted, as its journal describes it."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+
+    @property
+    def operation(self) -> str:
+        """What it was: rewind, restore, fork, promote or undo."""
+
+    def cut_off(self, path: str) -> str:
+        """Return what to do about it, as a message."""
+
+
+class UnfinishedChangeError(CheckpointError):
+    """Raised when a change of a checkpoint was interrupted and must be finished or undone before anything else.
+
+    Attributes:
+        path: The checkpoint.
+        pending: The journal of the change.
+    """
+
+    def __init__(self, path: str, pending: PendingChange) -> None:
+        """Keep the fields."""
+        super().__init__(path, pending)
+        self.path = path
+        self.pending = pending
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return self.pending.cut_off(self.path)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a change is refused, and what to do about it."""
+
+    why: str
+    way_out: str
+
+
+class ChangeRefusedError(CheckpointError):
+    """Raised when a plan is to be applied that has reasons against it.
+
+    Attributes:
+        refusals: The reasons, each with what to do about it.
+    """
+
+    def __init__(self, refusals: Iterable[Refusal]) -> None:
+        """Keep the reasons."""
+        self.refusals = tuple(refusals)
+        super().__init__(self.refusals)
+
+    def __str__(self) -> str:
+        """Return the message."""
+        reasons = " ".join(f"{refusal.why} {refusal.way_out}" for refusal in self.refusals)
+        return f"The change is refused. {reasons} Nothing was changed."
+
+
+class BatchUnavailableError(CheckpointError):
+    """Raised when files that a start at a batch needs are no longer kept, are missing or are damaged.
+
+    Attributes:
+        reason: Which files, and what is wrong with them.
+    """
+
+    def __init__(self, reason: str) -> None:
+        """Keep the reason, which has no full stop at its end."""
+        super().__init__(reason)
+        self.reason = reason
+
+    @property
+    def summary(self) -> str:
+        """What is wrong, without a full stop."""
+        return self.reason
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return _sentences(self.reason)
+
+
+class FileError(CheckpointError):
+    """Raised, as one of its subclasses, when a file of a checkpoint, a savepoint or a table cannot be used.
+
+    Attributes:
+        path: The file, relative to its checkpoint where that is known from the context.
+        problem: What is wrong with it, without a full stop.
+        remedy: What to do about it; empty where that depends on the context.
+    """
+
+    def __init__(self, path: str, problem: str, remedy: str = "") -> None:
+        """Keep the fields."""
+        super().__init__(path, problem, remedy)
+        self.path = path
+        self.problem = problem
+        self.remedy = remedy
+
+    @property
+    def predicate(self) -> str:
+        """What is wrong, to be read after the name of the file."""
+        return self.problem
+
+    @property
+    def summary(self) -> str:
+        """What is wrong, without a full stop and without advice."""
+        return f"{self.path} {self.predicate}"
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return _sentences(self.summary, self.remedy)
+
+
+class DamagedFileError(FileError):
+    """Raised when the content of a file is not what Spark or respool wrote, or could have written."""
+
+    @property
+    def predicate(self) -> str:
+        """What is wrong, to be read after the name of the file."""
+        return f"is damaged: {self.problem}"
+
+
+class UnknownFormatVersionError(FileError):
+    """Raised when a file has a format version that this respool does not support: the file need not be damaged.
+
+    Attributes:
+        version: The version that the file states.
+        supported: The versions that this respool reads.
+    """
+
+    def __init__(self, path: str, version: str, supported: Iterable[str], remedy: str = "") -> None:
+        """Keep the fields."""
+        self.version = version
+        self.supported = tuple(supported)
+        super().__init__(path, f"is of version {version}; this respool knows {', '.join(self.supported)}", remedy)
+        self.args = (path, version, self.supported, remedy)
+
+
+class UnreadableFileError(FileError):
+    """Raised when a file or folder is missing, is not a regular file, or the filesystem refuses access to it.
+
+    The `problem` is to be read after the path, such as "is missing".
+    """
 
 
 class QueryError(RespoolError):
@@ -67,3 +303,7 @@ def did_you_mean(word: str, choices: "list[str]") -> str:
 
     near = difflib.get_close_matches(word, choices, n=1)
     return f" Did you mean '{near[0]}'?" if near else ""
+
+
+def _sentences(summary: str, remedy: str = "") -> str:
+    return f"{summary}. {remedy}" if remedy else f"{summary}."

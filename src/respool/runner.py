@@ -20,7 +20,14 @@ from respool.checkpoint.claim import changed_since, claim
 from respool.checkpoint.files import OWN, local_path
 from respool.checkpoint.lease import JVM_PATIENCE, Lease, hold, holder
 from respool.decode import JsonDecoder
-from respool.errors import BrokerUnreachable, CheckpointError, PipelineError, QueryError, RespoolError
+from respool.errors import (
+    BrokerUnreachable,
+    CheckpointError,
+    CheckpointInUseError,
+    PipelineError,
+    QueryError,
+    RespoolError,
+)
 from respool.failures import Failure
 from respool.fingerprint import in_short
 from respool.kafka import Kafka
@@ -606,11 +613,9 @@ def _remove_unused(folders: Sequence[Path]) -> None:
             folder.rmdir()
 
 
-def _in_use(one: Pipeline, where: str) -> CheckpointError:
-    return CheckpointError(
-        f"The pipeline {one.name} runs already on {where}, in {holder(where) or 'a process that has just ended'}. "
-        "Stop that one first, or name another folder with --checkpoint."
-    )
+def _in_use(one: Pipeline, where: str) -> CheckpointInUseError:
+    remedy = f"Stop that run of the pipeline {one.name} first, or name another folder with --checkpoint."
+    return CheckpointInUseError(where, holder(where), remedy)
 
 
 def _interrupt(query: "StreamingQuery") -> None:

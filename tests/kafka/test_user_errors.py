@@ -16,7 +16,7 @@ import pytest
 
 from respool import failures, topics
 from respool.checkpoint.claim import claim
-from respool.errors import CheckpointError, PipelineError, QueryError, TopicError
+from respool.errors import CheckpointError, CheckpointInUseError, PipelineError, QueryError, TopicError
 from respool.kafka import Kafka
 from respool.pipeline import Pipeline
 from respool.progress import Progress
@@ -243,9 +243,10 @@ def test_a_checkpoint_in_use_is_refused(stage: Stage, topic: str) -> None:
     assert held is not None
     try:
         before = contents(stage.checkpoint)
-        told = rf"small runs already on {stage.checkpoint}, in process {os.getpid()}. Stop that one first, or name"
-        with pytest.raises(CheckpointError, match=told):
+        told = rf"{stage.checkpoint} is in use by process {os.getpid()}. Stop that run of the pipeline small first, or"
+        with pytest.raises(CheckpointInUseError, match=told) as caught:
             stage.play(topic)
+        assert caught.value.holder == f"process {os.getpid()}"
         assert contents(stage.checkpoint) == before
     finally:
         held.close()
@@ -261,7 +262,7 @@ def test_a_checkpoint_that_is_none_is_refused(stage: Stage, topic: str) -> None:
 def test_a_checkpoint_whose_owner_cannot_be_read_is_refused(stage: Stage, topic: str) -> None:
     (stage.checkpoint / "_respool").mkdir(parents=True)
     (stage.checkpoint / "_respool" / "run.json").write_text(json.dumps({"pipeline": "small"})[:-3])
-    with pytest.raises(CheckpointError, match=r"run\.json cannot be read: .*Move it away"):
+    with pytest.raises(CheckpointError, match=r"run\.json is damaged: .*Move it away"):
         stage.play(topic)
 
 

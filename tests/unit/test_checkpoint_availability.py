@@ -9,7 +9,6 @@ from uuid import uuid4
 import pytest
 
 from respool.checkpoint import file_log
-from respool.checkpoint.availability import Refusal
 from respool.checkpoint.files import open_writer
 from respool.checkpoint.local_files import LocalFiles
 from respool.checkpoint.plan import RewindPlan, plan_rewind
@@ -18,6 +17,7 @@ from respool.checkpoint.request import Kept, Request, World
 from respool.checkpoint.summary import summarize
 from respool.checkpoint.target import ToBatch
 from respool.cli import checkpoint_text, savepoint_text
+from respool.errors import Refusal
 from respool.savepoint.plan import BringPlan, plan_fork, plan_promote, plan_restore
 from respool.savepoint.store import Savepoint, Store
 from support.golden import unpack

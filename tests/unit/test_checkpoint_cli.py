@@ -197,7 +197,7 @@ def test_old_rewinds_are_purged(run: Command, checkpoint: Path) -> None:
         (("show", "mine", "--batches", "few"), "expected a number above 0, or all"),
         (("show", "mime"), "Did you mean 'mine'?"),
         (("show", "/no/such/folder"), "There is no checkpoint /no/such/folder"),
-        (("show", "."), "is not a checkpoint of a streaming query"),
+        (("show", "."), "expected the file metadata and the folders offsets and commits"),
         (("show", "nosuch://bucket/x"), "Name a folder, or a URL"),
         (("undo", "mine", "--yes"), "is there to take back"),
         (("purge", "mine", "--older-than", "long"), "long"),

@@ -10,7 +10,7 @@ import pytest
 from respool.checkpoint import lease
 from respool.checkpoint.files import Writer, open_reader, open_writer
 from respool.checkpoint.local_files import LocalFiles
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, CheckpointNotFoundError
 
 
 @pytest.fixture(params=["local", "file:", "memory"])
@@ -104,13 +104,14 @@ def test_a_move_never_writes_over_a_file(tmp_path: Path) -> None:
 
 def test_what_cannot_be_opened_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(CheckpointError, match="There is no folder"):
+    with pytest.raises(CheckpointNotFoundError, match="the folder does not exist") as caught:
         open_reader(str(tmp_path / "none"))
-    with pytest.raises(CheckpointError, match="is a file; expected a checkpoint's folder"):
+    assert caught.value.path == str(tmp_path / "none")
+    with pytest.raises(CheckpointNotFoundError, match="it is a file; expected a checkpoint's folder"):
         open_reader(str(tmp_path / "file"))
     with pytest.raises(CheckpointError, match="Name a folder, or a URL"):
         open_reader("nosuch://bucket/checkpoint")
-    with pytest.raises(CheckpointError, match="There is nothing at memory://none"):
+    with pytest.raises(CheckpointNotFoundError, match="There is no checkpoint memory://none: nothing is there"):
         open_reader("memory://none").walk()
 
 

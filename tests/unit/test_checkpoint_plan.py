@@ -18,7 +18,7 @@ from respool.checkpoint.sink import Replay
 from respool.checkpoint.steps import Move
 from respool.checkpoint.summary import summarize
 from respool.checkpoint.target import Last, Target, ToBatch, ToOffsets, ToTime
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, CheckpointNotFoundError
 from support.golden import kinds, unpack, versions
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
@@ -286,7 +286,7 @@ def test_a_batch_that_spark_cannot_run_as_it_was_is_refused(tmp_path: Path) -> N
 
 def test_a_folder_that_is_no_checkpoint_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a letter")
-    with pytest.raises(CheckpointError, match=r"is not a checkpoint of a streaming query: it holds a\.txt"):
+    with pytest.raises(CheckpointNotFoundError, match=r"no checkpoint .*: it holds a\.txt; expected the file metadata"):
         summarize(opened(tmp_path))
     with pytest.raises(CheckpointError, match="has planned no batch yet"):
         plan(tmp_path, ToBatch(0))

@@ -7,7 +7,7 @@ import pytest
 
 from respool.checkpoint import logs
 from respool.checkpoint.model import MOST_PARTITIONS, SourceOffsets
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, UnknownFormatVersionError
 
 HEAD = {
     "batchWatermarkMs": 7,
@@ -78,12 +78,14 @@ def test_damaged_offsets_are_named_with_what_is_wrong(content: str, why: str) ->
         logs.planned("offsets/3", content)
     assert str(caught.value).startswith("offsets/3 is damaged: ")
     assert why in str(caught.value)
-    assert not isinstance(caught.value, logs.UnknownVersionError)
+    assert not isinstance(caught.value, UnknownFormatVersionError)
 
 
 @pytest.mark.parametrize("version", ["v3", "v10"])
 def test_a_newer_version_is_not_damaged(version: str) -> None:
-    with pytest.raises(logs.UnknownVersionError, match=f"offsets/3 is of version {version}; this respool knows v1, v2"):
+    with pytest.raises(
+        UnknownFormatVersionError, match=f"offsets/3 is of version {version}; this respool knows v1, v2"
+    ):
         logs.planned("offsets/3", text(version, HEAD, "3"))
 
 
@@ -91,7 +93,7 @@ def test_a_newer_version_is_not_damaged(version: str) -> None:
 def test_what_is_no_version_is_damage(version: str) -> None:
     with pytest.raises(CheckpointError, match="it begins with") as caught:
         logs.planned("offsets/3", text(version, HEAD, "3"))
-    assert not isinstance(caught.value, logs.UnknownVersionError)
+    assert not isinstance(caught.value, UnknownFormatVersionError)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

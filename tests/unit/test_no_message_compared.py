@@ -31,14 +31,6 @@ OTHER_LIBRARIES = {
     "cli/app.py": "shows the first line of an exception that nothing foresaw",
 }
 # Modules that still take respool's own messages apart.
-REMAINING = {
-    "checkpoint/loading.py",
-    "checkpoint/target.py",
-    "checkpoint/verifying/check_folder.py",
-    "checkpoint/verifying/damage.py",
-    "checkpoint/verifying/log_facts.py",
-    "savepoint/create.py",
-}
 
 
 def sites(source: str) -> list[int]:
@@ -128,7 +120,7 @@ def test_no_message_is_compared_or_taken_apart() -> None:
         path.relative_to(SOURCES).as_posix(): sites(path.read_text(encoding="utf-8")) for path in SOURCES.rglob("*.py")
     }
     flagged = {path: numbers for path, numbers in lines.items() if numbers}
-    assert set(flagged) == OTHER_LIBRARIES.keys() | REMAINING, flagged
+    assert set(flagged) == OTHER_LIBRARIES.keys(), flagged
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from respool.checkpoint.availability import Availability, Refusal, availability
+from respool.checkpoint.availability import Availability, availability
 from respool.checkpoint.file_log import Inputs, Trim
 from respool.checkpoint.processes import Process
 from respool.checkpoint.refusals import at_sink, losses, notes, open_files, refusals, running
@@ -16,6 +16,7 @@ from respool.checkpoint.sink import Replay, RestoreTable
 from respool.checkpoint.sources import Reading, reading
 from respool.checkpoint.steps import Move
 from respool.checkpoint.target import ToBatch
+from respool.errors import Refusal
 from support import small_checkpoint
 
 TABLE = RestoreTable("/tables/a", 7, 3, "an-id", 9, 4)

@@ -290,5 +290,5 @@ def test_a_manifest_of_another_version_is_refused(checkpoint: Path, store: Store
     assert store.all() == []
     assert "of version 2" in store.look()[1][0]
     file.write_text("{")
-    with pytest.raises(CheckpointError, match=r"is damaged: .*make another"):
+    with pytest.raises(CheckpointError, match=r"is damaged: .*create another"):
         store.get("one")

@@ -38,7 +38,7 @@ def test_a_changed_file_is_reported(savepoint: Savepoint) -> None:
     path.write_bytes(path.read_bytes() + b" ")
     result = verify(savepoint)
     assert len(result.wrong) == 1
-    assert "metadata has" in result.wrong[0]
+    assert "metadata is damaged: it has" in result.wrong[0]
 
 
 def test_a_savepoint_without_what_a_start_needs_is_reported_though_all_listed_files_are_sound(

@@ -150,13 +150,13 @@ def test_a_manifest_with_a_field_of_another_type_is_refused(name: str, value: ob
 def test_a_note_that_cannot_be_read_is_named(tmp_path: Any, text: str) -> None:
     files = new_writer(str(tmp_path))
     files.replace(claim.RUN, text.encode())
-    with pytest.raises(CheckpointError, match=r"run\.json cannot be read"):
+    with pytest.raises(CheckpointError, match=r"run\.json is damaged"):
         claim.last_run(files)
     files.replace(claim.FORK, b"{}")
-    with pytest.raises(CheckpointError, match=r"fork\.json cannot be read"):
+    with pytest.raises(CheckpointError, match=r"fork\.json is damaged"):
         claim.fork_of(files)
     files.replace(claim.PROMOTED, b'{"checkpoint": "/x", "journal": "../x"}')
-    with pytest.raises(CheckpointError, match=r"promoted\.json cannot be read"):
+    with pytest.raises(CheckpointError, match=r"promoted\.json is damaged"):
         claim.promotion_of(files)
 
 

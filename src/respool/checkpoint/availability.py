@@ -10,16 +10,9 @@ from respool.checkpoint import file_log
 from respool.checkpoint.file_log import Inputs
 from respool.checkpoint.request import Kept
 from respool.checkpoint.sources import Part, Reading
+from respool.errors import Refusal
 
 _WITHOUT = "Go on without them with --allow-data-loss."
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Why a change is refused, and what to do about it."""
-
-    why: str
-    way_out: str
 
 
 @dataclass(frozen=True)

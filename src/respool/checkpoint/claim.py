@@ -19,7 +19,7 @@ from respool.checkpoint.files import OWN, Reader, Writer, local_path, open_write
 from respool.checkpoint.lease import Lease
 from respool.checkpoint.local_files import LocalFiles
 from respool.checkpoint.sources import kafka_parts
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, DamagedFileError, UnfinishedChangeError
 from respool.identity import Identity, read_identity
 from respool.sinks import Output, ReadableSink
 from respool.untrusted import Fields, Malformed, parse_json
@@ -182,7 +182,7 @@ def check(checkpoint: str, pipeline: "Pipeline") -> None:
             raise
         return  # Spark may well reach what this process cannot
     if cut_off is not None:
-        raise CheckpointError(cut_off.cut_off(checkpoint))
+        raise UnfinishedChangeError(checkpoint, cut_off)
     if promoted is not None:
         raise CheckpointError(
             f"The fork {checkpoint} was promoted: its query goes on in {promoted.checkpoint}. Run it there, or take "
@@ -279,9 +279,8 @@ def _note(files: Reader, path: str, read: Callable[[Fields], T]) -> T | None:
     except FileNotFoundError:
         return None
     except Malformed as error:
-        raise CheckpointError(
-            f"{files.root}/{path} cannot be read: {error}. Move it away, and run this again. Nothing was changed."
-        ) from error
+        remedy = "Move it away, and run this again. Nothing was changed."
+        raise DamagedFileError(f"{files.root}/{path}", str(error), remedy) from error
 
 
 def _identity(facts: Fields, name: str) -> Identity | None:

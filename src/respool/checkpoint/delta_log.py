@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from respool.checkpoint.files import local_path, open_reader, short
-from respool.errors import CheckpointError
+from respool.checkpoint.files import local_path, open_reader, read_error
+from respool.errors import CheckpointError, DamagedFileError
 from respool.untrusted import LONG, Fields, Malformed, decimal, parse_json, whole_number
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Log:
             paths = {f"_delta_log/{one:020}.json": one for one in range(max(0, version - _CHUNK + 1), version + 1)}
             for path, data in self._files.read_many(list(paths)).items():
                 if isinstance(data, Exception) and not isinstance(data, FileNotFoundError):
-                    raise CheckpointError(f"{self._files.root}/{path} cannot be read: {short(data)}") from data
+                    raise read_error(f"{self._files.root}/{path}", data) from data
                 self._commits[paths[path]] = (
                     None if isinstance(data, Exception) else self._parse(path, paths[path], data)
                 )
@@ -80,10 +80,10 @@ class Log:
         try:
             return parse(version, data)
         except Malformed as error:
-            raise CheckpointError(
-                f"{self._files.root}/{path} is damaged: {error}. What the table has of this query cannot be known; "
-                "put the file back from a copy. Nothing was changed."
-            ) from error
+            remedy = (
+                "What the table has of this query cannot be known; put the file back from a copy. Nothing was changed."
+            )
+            raise DamagedFileError(f"{self._files.root}/{path}", str(error), remedy) from error
 
     def lineage(self, version: int) -> Iterator[Commit]:
         """Yield the commits that made a version, the newest first, without those that a RESTORE took back.

@@ -110,7 +110,7 @@ def _hindrance(table: "DeltaTable", step: RestoreTable) -> str | None:
     try:
         back = open_table(step.table, step.to_version)
     except CheckpointError as error:
-        return f"Its version {step.to_version} cannot be had any more ({error})"
+        return f"Its version {step.to_version} cannot be had any more ({error.summary})"
     gone = _missing(step.table, set(back.file_uris()) - set(table.file_uris()), table.table_uri)
     return f"Files of its version {step.to_version} are gone, as after a VACUUM: {gone[0]}" if gone else None
 

@@ -10,7 +10,7 @@ from os.path import exists
 from urllib.parse import unquote, urlsplit
 
 from respool.checkpoint import layout, logs
-from respool.checkpoint.files import open_reader
+from respool.checkpoint.files import open_reader, read_error
 from respool.checkpoint.read import Checkpoint
 from respool.errors import CheckpointError
 from respool.untrusted import Malformed, whole_number
@@ -84,7 +84,7 @@ def inputs(checkpoint: Checkpoint, source: str, after: int, upto: int) -> Inputs
         if isinstance(data, FileNotFoundError):
             continue  # Spark has compacted the log meanwhile
         if isinstance(data, Exception):
-            raise CheckpointError(f"{path} cannot be read: {data}") from data
+            raise read_error(path, data) from data
         try:
             for entry in logs.log_entries(path, logs.decode(path, data)):
                 number = whole_number(entry.get("batchId"), "batchId")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import unquote, urlsplit
 
 from respool.checkpoint import layout, logs
-from respool.checkpoint.files import Reader, local_path, open_reader
+from respool.checkpoint.files import Reader, local_path, open_reader, read_error
 from respool.checkpoint.sink import MoveSinkFiles, Replay
 from respool.errors import CheckpointError
 
@@ -86,7 +86,7 @@ def _named(files: Reader, names: Sequence[str]) -> list[str]:
     found: dict[str, None] = {}
     for path, data in files.read_many([f"{_LOG}/{name}" for name in names]).items():
         if isinstance(data, Exception):
-            raise CheckpointError(f"{files.root}/{path} cannot be read: {data}") from data
+            raise read_error(f"{files.root}/{path}", data) from data
         found |= {str(entry["path"]): None for entry in logs.log_entries(path, logs.decode(path, data))}
     return list(found)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, CheckpointNotFoundError, FileError, UnreadableFileError
 from respool.locations import scheme_of
 from respool.untrusted import file_name
 
@@ -168,9 +168,9 @@ def open_writer(location: str) -> Writer:
 
         return RemoteFiles(location)
     if not path.exists():
-        raise CheckpointError(f"There is no folder {path}. Name a checkpoint: a pipeline, a folder or a URL.")
+        raise CheckpointNotFoundError(str(path), "the folder does not exist", "Name a pipeline, a folder or a URL.")
     if not path.is_dir():
-        raise CheckpointError(f"{path} is a file; expected a checkpoint's folder.")
+        raise CheckpointNotFoundError(str(path), "it is a file; expected a checkpoint's folder")
     from respool.checkpoint.local_files import LocalFiles
 
     return LocalFiles(path)
@@ -188,10 +188,8 @@ def open_inside(location: str, name: str) -> Reader:
         raise CheckpointError(f"{location}: {error}. Nothing was done with it.") from None
     path = local_path(location)
     if path is not None and (path / name).is_symlink():
-        raise CheckpointError(
-            f"{path / name} is a symbolic link, and respool follows none inside a checkpoint or a savepoint. "
-            "Put the folder itself in its place."
-        )
+        problem = "is a symbolic link, and respool follows none inside a checkpoint or a savepoint"
+        raise UnreadableFileError(str(path / name), problem, "Put the folder itself in its place.")
     return open_reader(f"{location}/{name}")
 
 
@@ -203,17 +201,22 @@ def telling(what: str) -> Iterator[None]:
     except (CheckpointError, FileNotFoundError, FileExistsError):
         raise
     except PermissionError as error:
-        raise CheckpointError(
-            f"{what}: permission denied. Use an account that may read and change it. ({short(error)})"
-        ) from error
+        remedy = f"Use an account that may read and change it. ({short(error)})"
+        raise UnreadableFileError(what, "cannot be accessed: permission denied", remedy) from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise CheckpointError(
-                f"{what} cannot be written: {short(error)}. Make room, and run this again."
-            ) from error
-        raise CheckpointError(f"{what} could not be reached: {short(error)}") from error
+            problem, remedy = f"cannot be written: {short(error)}", "Make room, and run this again."
+            raise UnreadableFileError(what, problem, remedy) from error
+        raise UnreadableFileError(what, f"could not be reached: {short(error)}") from error
     except Exception as error:  # each filesystem has errors of its own
-        raise CheckpointError(f"{what} could not be reached: {short(error)}") from error
+        raise UnreadableFileError(what, f"could not be reached: {short(error)}") from error
+
+
+def read_error(path: str, error: Exception) -> UnreadableFileError:
+    """Return the error of a file that could not be read, for what a filesystem or `telling` raised."""
+    if isinstance(error, FileError):
+        return UnreadableFileError(path, error.predicate, error.remedy)
+    return UnreadableFileError(path, f"cannot be read: {short(error)}")
 
 
 def short(error: BaseException) -> str:

@@ -10,9 +10,8 @@ import json
 
 from typing_extensions import assert_never
 
-from respool.checkpoint.files import OWN, Reader
-from respool.checkpoint.steps import Journal, Move, Prune, Replace, Restore, from_json, to_json
-from respool.errors import CheckpointError
+from respool.checkpoint.files import OWN, Reader, read_error
+from respool.checkpoint.steps import Journal, Move, Prune, Replace, Restore, damaged, from_json, to_json
 from respool.untrusted import Malformed, file_name, relative_path
 
 PENDING = f"{OWN}/pending.json"
@@ -37,10 +36,10 @@ def past(files: Reader) -> list[Journal]:
     journals = []
     for path, data in found.items():
         if isinstance(data, Exception):
-            raise CheckpointError(f"{path} cannot be read: {data}") from data
+            raise read_error(path, data) from data
         journal = _parse(path, data)
         if path != path_of(journal):
-            raise CheckpointError(_damaged(path, f"it is the journal of another change, {journal.id}"))
+            raise damaged(path, f"it is the journal of another change, {journal.id}")
         journals.append(journal)
     return sorted(journals, key=lambda one: (one.started, one.id))
 
@@ -70,12 +69,8 @@ def _parse(path: str, data: bytes) -> Journal:
     try:
         _require_confined(journal)
     except Malformed as error:
-        raise CheckpointError(_damaged(path, str(error))) from error
+        raise damaged(path, str(error)) from error
     return journal
-
-
-def _damaged(path: str, what: str) -> str:
-    return f"{path} is damaged: {what}. Ask for help before you change this checkpoint. Nothing was changed."
 
 
 def _require_confined(journal: Journal) -> None:

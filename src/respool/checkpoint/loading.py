@@ -12,9 +12,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from respool.checkpoint.files import read_error
 from respool.checkpoint.model import SNAPSHOTS, Span, StateFile, StateStore, spans
 from respool.checkpoint.read import Checkpoint
-from respool.errors import CheckpointError
+from respool.errors import BatchUnavailableError, CheckpointError, DamagedFileError
 from respool.untrusted import Fields, Malformed, parse_json
 
 # What Python raises on the bytes of a zip that is none any more.
@@ -83,7 +84,7 @@ def load_of(checkpoint: Checkpoint, store: StateStore, version: int) -> Load:
         last = next(number for number in range(version, start, -1) if number not in by_version)
         what = f"version {first}" if count == 1 else f"versions {first} to {last}"
         since = f"its newest snapshot is of version {start}" if snapshot else "it has no snapshot"
-        raise CheckpointError(f"The state of {store.place} lacks {what}: {since}.")
+        raise BatchUnavailableError(f"The state of {store.place} lacks {what}: {since}")
     return Load(store, snapshot, tuple(by_version[number] for number in range(start + 1, version + 1)))
 
 
@@ -123,7 +124,7 @@ def _named(path: str, data: bytes) -> tuple[dict[str, int], tuple[str, ...]]:
         logs = facts.objects("logFiles", lambda one: one.file_name("dfsLogFileName")) if "logFiles" in facts else ()
         return dict(tables), logs
     except (Malformed, *_DAMAGED) as error:
-        raise CheckpointError(f"{path} is damaged: {error}.") from error
+        raise DamagedFileError(path, str(error)) from error
 
 
 def _zip_metadata(data: bytes) -> bytes:
@@ -150,12 +151,12 @@ def unsound(checkpoint: Checkpoint, loads: Iterable[Load]) -> dict[str, str]:
     needed: dict[str, dict[str, int]] = {}  # by zip: SST files and their sizes
     for path, data in checkpoint.files.read_many(list(zips)).items():
         if isinstance(data, Exception):
-            found[path] = f"{path} cannot be read: {data}"
+            found[path] = read_error(path, data).summary
             continue
         try:
             tables = tables_named(path, data)
-        except CheckpointError as error:
-            found[path] = str(error).rstrip(".")
+        except DamagedFileError as error:
+            found[path] = error.summary
             continue
         needed[path] = {f"{zips[path].store.folder}/SSTs/{name}": size for name, size in tables.items()}
     facts = checkpoint.files.facts({one for tables in needed.values() for one in tables})

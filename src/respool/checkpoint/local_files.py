@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from respool.checkpoint.files import OWN, Facts, Listing, short, telling
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, UnreadableFileError
 from respool.untrusted import MAX_BYTES, relative_path
 
 _PIECE = 2**20  # bytes read at a time
@@ -96,7 +96,7 @@ class LocalFiles:
             size = os.fstat(file.fileno()).st_size
             most = _MAX_STATE_BYTES if path.startswith("state/") else MAX_BYTES
             if size > most:
-                raise CheckpointError(f"{path} has {size:,} bytes; at most {most:,} are read as a whole.")
+                raise UnreadableFileError(path, f"has {size:,} bytes; at most {most:,} are read as a whole")
             return file.read()
 
     def read_many(self, paths: Sequence[str]) -> dict[str, bytes | Exception]:
@@ -173,7 +173,7 @@ class LocalFiles:
                 raise CheckpointError(f"{source} cannot be moved to {target}: both are there.")
             mode = os.lstat(before).st_mode
             if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-                raise CheckpointError(f"{source} cannot be moved: it is {_kind(mode)}; expected a regular file.")
+                raise UnreadableFileError(source, f"cannot be moved: it is {_kind(mode)}; expected a regular file")
             self._make_folder(os.path.dirname(after))
             os.rename(before, after)
             self._touch(before, after)
@@ -237,7 +237,7 @@ class LocalFiles:
 
     def _require_regular(self, path: str, mode: int, cause: OSError | None = None) -> None:
         if not stat.S_ISREG(mode):
-            raise CheckpointError(f"{self.root}/{path} is {_kind(mode)}; expected a regular file.") from cause
+            raise UnreadableFileError(f"{self.root}/{path}", f"is {_kind(mode)}; expected a regular file") from cause
 
     def _temporary(self, where: str, chunks: Iterable[bytes]) -> str:
         """Write a file next to one that it will replace, or that it will become; return its path."""
@@ -324,9 +324,10 @@ class LocalFiles:
             except FileNotFoundError:
                 return
             if stat.S_ISLNK(mode):
-                raise CheckpointError(
-                    f"{where} is a symbolic link, and respool follows none inside a checkpoint, a savepoint or their "
-                    "store. Put the folder itself in its place. Nothing was done with what it leads to."
+                raise UnreadableFileError(
+                    where,
+                    "is a symbolic link, and respool follows none inside a checkpoint, a savepoint or their store",
+                    "Put the folder itself in its place. Nothing was done with what it leads to.",
                 )
             if not stat.S_ISDIR(mode):
                 raise FileNotFoundError(f"{where} is not a folder")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from respool.checkpoint.files import OWN
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, CheckpointInUseError
 
 _LOCK = "lock"
 _JVM = "jvm.lock"
@@ -57,7 +57,7 @@ class LocalLock:
                 f"Spark's JVM cannot lock {path}: {error}. Keep the checkpoint on a disk that supports locks, or name "
                 "another folder with --checkpoint."
             ) from error
-        raise CheckpointError(f"{path} is locked by process {_written(path)}. Wait for its end, and run this again.")
+        raise CheckpointInUseError(str(path), f"process {_written(path)}", "Wait for its end, and run this again.")
 
     def close(self) -> None:
         """Release the checkpoint. A JVM that does not answer holds it until it ends."""

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from respool.checkpoint.model import MOST_PARTITIONS, Committed, OperatorMetadata, Planned, SourceOffsets
 from respool.checkpoint.sources import check_position
-from respool.errors import CheckpointError
+from respool.errors import DamagedFileError, UnknownFormatVersionError
 from respool.untrusted import Fields, Malformed, decimal, is_decimal, parse_json
 
 T = TypeVar("T")
@@ -108,10 +108,8 @@ def _by_version(path: str, text: str, known: dict[str, Callable[[int, list[str]]
     version, *lines = text.split("\n")
     if version not in known:
         if version.startswith("v") and is_decimal(version[1:]):
-            raise UnknownVersionError(
-                f"{path} is of version {version}; this respool knows {', '.join(known)}. "
-                "A newer Spark wrote it: use a respool made for that Spark. Nothing was changed."
-            )
+            remedy = "A newer Spark wrote it: use a respool made for that Spark. Nothing was changed."
+            raise UnknownFormatVersionError(path, version, known, remedy)
         raise _broken(path, f"it begins with {version[:40]!a}, expected {' or '.join(known)}")
     try:
         return known[version](int(version[1:]), lines)
@@ -183,9 +181,5 @@ def _text(path: str, data: bytes) -> str:
         raise _broken(path, "it is not text") from error
 
 
-class UnknownVersionError(CheckpointError):
-    """A file is of a version that this respool does not know: it is not damaged, and nothing is known of it."""
-
-
-def _broken(path: str, what: str) -> CheckpointError:
-    return CheckpointError(f"{path} is damaged: {what}. See what can be done with: respool checkpoint verify.")
+def _broken(path: str, what: str) -> DamagedFileError:
+    return DamagedFileError(path, what, "See what can be done with: respool checkpoint verify.")

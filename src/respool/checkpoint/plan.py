@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from respool.checkpoint import file_log, history, logs, provenance, sources, target
-from respool.checkpoint.availability import Refusal, availability
+from respool.checkpoint.availability import availability
 from respool.checkpoint.moves import kind, moves
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.refusals import notes, refusals
@@ -16,7 +16,7 @@ from respool.checkpoint.request import Request, World
 from respool.checkpoint.sink import MoveSinkFiles, Replay, RestoreTable
 from respool.checkpoint.sources import Reading
 from respool.checkpoint.steps import Journal, Left, Move, Prune, Replace, Restore, Step
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, Refusal, UnreadableFileError
 
 _MOST_AGAIN = 10_000_000  # batches that run again; at one each second, four months of them
 
@@ -147,7 +147,7 @@ def topics(checkpoint: Checkpoint) -> set[str]:
 def require_listed(checkpoint: Checkpoint) -> None:
     """Raise CheckpointError when something in the checkpoint cannot be read: what is not seen cannot be planned for."""
     for path, why in checkpoint.listing.unreadable.items():
-        raise CheckpointError(f"{path or checkpoint.root} cannot be read: {why}. Nothing was changed.")
+        raise UnreadableFileError(path or checkpoint.root, f"cannot be read: {why}", "Nothing was changed.")
 
 
 def _require_reachable(checkpoint: Checkpoint, batch: int, same_range: bool) -> None:

@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from respool.checkpoint import layout, logs, provenance, schema_file
-from respool.checkpoint.files import Listing, Reader
+from respool.checkpoint.files import Listing, Reader, read_error
 from respool.checkpoint.model import Committed, Planned, StateStore
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, UnreadableFileError
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class Checkpoint:
     def query_id(self) -> str:
         """The query's id; CheckpointError when `metadata` is lost or damaged."""
         if "metadata" not in self.folders[""]:
-            raise CheckpointError(f"The checkpoint {self.root} has lost its file metadata, which holds the query's id.")
+            raise UnreadableFileError(self.root, "has lost its file metadata, which holds the query's id")
         return logs.query_id(logs.decode("metadata", self.files.read("metadata")))
 
     @cached_property
@@ -144,10 +144,10 @@ class Checkpoint:
                 found = error
         self._read[path] = found
         if isinstance(found, FileNotFoundError):
-            raise CheckpointError(f"{path} is missing.") from found
+            raise UnreadableFileError(path, "is missing") from found
         if isinstance(found, CheckpointError):
             raise found
         if isinstance(found, Exception):
-            raise CheckpointError(f"{path} cannot be read: {found}") from found
+            raise read_error(path, found) from found
         result: T = found
         return result

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from respool.checkpoint.availability import Availability, Refusal
+from respool.checkpoint.availability import Availability
 from respool.checkpoint.file_log import Trim
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.request import Request, World
 from respool.checkpoint.sink import Replay
 from respool.checkpoint.steps import Move
+from respool.errors import Refusal
 
 _QUIET_SECONDS = 60  # how long a query must have written nothing to count as stopped: Spark's maintenance interval
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from respool.checkpoint.files import OWN, Facts, Listing, short, telling
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, CheckpointNotFoundError
 from respool.locations import scheme_of
 from respool.untrusted import relative_path
 
@@ -68,7 +68,8 @@ class RemoteFiles:
         """List all files, in one pass; their facts come with it."""
         found = self._find("")
         if not found:
-            raise CheckpointError(f"There is nothing at {self.root}. Check the URL, and the account's permissions.")
+            remedy = "Check the URL, and the account's permissions."
+            raise CheckpointNotFoundError(self.root, "nothing is there", remedy)
         folders: dict[str, list[str]] = {"": []}
         for path in found:
             folder, _, name = path.rpartition("/")

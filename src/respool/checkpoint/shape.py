@@ -8,7 +8,7 @@ from respool.checkpoint import logs, schema_file, target
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.schema_file import Family
 from respool.checkpoint.state_shape import kind_of, metadata_path
-from respool.errors import CheckpointError
+from respool.errors import DamagedFileError
 
 _ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 
@@ -134,6 +134,5 @@ def _families(checkpoint: Checkpoint, path: str) -> tuple[Family, ...]:
     try:
         return schema_file.families(checkpoint.files.read(path))
     except ValueError as error:
-        raise CheckpointError(
-            f"{path} is damaged: {error}. See what can be done with: respool checkpoint verify."
-        ) from error
+        remedy = "See what can be done with: respool checkpoint verify."
+        raise DamagedFileError(path, str(error), remedy) from error

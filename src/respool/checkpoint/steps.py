@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 from typing_extensions import assert_never
 
 from respool.checkpoint.sink import RestoreTable
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, DamagedFileError, UnknownFormatVersionError
 from respool.identity import Identity, read_identity
 from respool.untrusted import LONG, Fields, Malformed, parse_json
 
@@ -217,15 +217,16 @@ def from_json(where: str, data: bytes) -> Journal:
         facts = Fields(parse_json(data))
         version = facts.whole("version")
         if version not in (1, _VERSION):
-            raise CheckpointError(
-                f"{where} is of version {version}; this respool knows {_VERSION}. Use a newer respool. "
-                "Nothing was changed."
-            )
+            remedy = "Use a newer respool. Nothing was changed."
+            raise UnknownFormatVersionError(where, str(version), [str(_VERSION)], remedy)
         return _journal(facts)
     except Malformed as error:
-        raise CheckpointError(
-            f"{where} is damaged: {error}. Ask for help before you change this checkpoint. Nothing was changed."
-        ) from error
+        raise damaged(where, str(error)) from error
+
+
+def damaged(path: str, problem: str) -> DamagedFileError:
+    """Return the error of a journal that cannot be used."""
+    return DamagedFileError(path, problem, "Ask for help before you change this checkpoint. Nothing was changed.")
 
 
 def _journal(facts: Fields) -> Journal:

@@ -10,7 +10,7 @@ from respool.checkpoint.model import Planned, Span
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.sources import Reading
 from respool.checkpoint.target import Earliest
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, CheckpointNotFoundError
 
 # The settings that a restarted query takes from its checkpoint, and that matter to people, by a short name.
 _SETTINGS = {
@@ -136,10 +136,8 @@ def require_checkpoint(checkpoint: Checkpoint) -> None:
     if not known and "metadata" not in checkpoint.folders[""]:
         inside = sorted({folder.split("/")[0] for folder in checkpoint.folders if folder} | set(checkpoint.folders[""]))
         found = f"it holds {', '.join(inside[:5])}" + (" …" if inside[5:] else "") if inside else "it is empty"
-        raise CheckpointError(
-            f"{checkpoint.root} is not a checkpoint of a streaming query: {found}; "
-            "expected the file metadata and the folders offsets and commits."
-        )
+        problem = f"{found}; expected the file metadata and the folders offsets and commits"
+        raise CheckpointNotFoundError(checkpoint.root, problem)
 
 
 def _untested(checkpoint: Checkpoint) -> str | None:

@@ -12,7 +12,7 @@ from respool.checkpoint.loading import Load
 from respool.checkpoint.model import Span, StateStore, spans
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.sources import SourceKind, kafka_parts, kind_of
-from respool.errors import CheckpointError
+from respool.errors import BatchUnavailableError, CheckpointError
 
 _MOST_LOADS = 2_000  # loads of a store's version that are checked for a message
 
@@ -103,7 +103,7 @@ def log_obstacle(checkpoint: Checkpoint, batch: int, same_range: bool) -> str | 
         if same_range and checkpoint.planned(batch).version > 1 and checkpoint.partitions(batch) is None:
             return f"offsets/{batch} lacks the number of partitions, without which Spark cannot run it as it was"
     except CheckpointError as error:
-        return str(error).rstrip(".")
+        return error.summary
     return None
 
 
@@ -116,7 +116,7 @@ def loads(checkpoint: Checkpoint, version: int) -> tuple[list[Load], dict[str, s
     if version == 0:
         return [], {}
     if checkpoint.unknown_provider is not None:
-        raise CheckpointError(f"{provenance.unreadable(checkpoint.unknown_provider)}.")
+        raise BatchUnavailableError(provenance.unreadable(checkpoint.unknown_provider))
     stores = expected_stores(checkpoint, version)
     bad: dict[str, str] = {}
     while True:
@@ -130,7 +130,7 @@ def loads(checkpoint: Checkpoint, version: int) -> tuple[list[Load], dict[str, s
                 loading.load_of(checkpoint, _without(store, bad), version)
             except CheckpointError as error:
                 path = next(path for path in bad if path.startswith(f"{store.folder}/"))
-                raise CheckpointError(f"{bad[path]}. {error}") from error
+                raise BatchUnavailableError(f"{bad[path]}. {error.summary}") from error
 
 
 def reachable(checkpoint: Checkpoint, same_range: bool = False) -> list[Span]:
@@ -254,7 +254,7 @@ def _state_obstacle(checkpoint: Checkpoint, batch: int) -> str | None:
     try:
         loads(checkpoint, batch)
     except CheckpointError as error:
-        return str(error).rstrip(".")
+        return error.summary
     return None
 
 

@@ -8,7 +8,7 @@ from respool.checkpoint.plan import journal_id, require_listed
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.sink import require_undoable
 from respool.checkpoint.steps import Journal, Left, Restore, backwards
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, UnfinishedChangeError
 
 
 def plan_undo(checkpoint: Checkpoint, now: datetime, reason: str | None = None) -> Journal:
@@ -24,7 +24,7 @@ def plan_undo(checkpoint: Checkpoint, now: datetime, reason: str | None = None) 
     if done is None:
         raise CheckpointError(f"No change of {checkpoint.root} is there to take back. See: respool checkpoint history.")
     if done.operation == "fork":
-        raise CheckpointError(done.cut_off(checkpoint.root))
+        raise UnfinishedChangeError(checkpoint.root, done)
     if done.purged is not None:
         raise CheckpointError(f"What the {done.operation} {done.id} moved aside was purged; it cannot be taken back.")
     if cut_off is None:

@@ -29,12 +29,14 @@ from respool.cli import (
     topic,
 )
 from respool.cli.render import say
-from respool.errors import RespoolError
+from respool.cli.usage import Commands
+from respool.errors import ChangeRefusedError, RespoolError
 
 _FAULT = 70  # EX_SOFTWARE of sysexits.h
 _LONGEST = 300  # characters of an unexpected error's own message
 
 app = typer.Typer(
+    cls=Commands,
     name="respool",
     help="Run a Spark Structured Streaming pipeline, and run it again: from any micro-batch, for any span of time.",
     no_args_is_help=True,
@@ -105,6 +107,9 @@ def main() -> None:
         if received and end.code == 128 + signal.SIGINT:
             sys.exit(128 + received[0])
         raise
+    except ChangeRefusedError as error:
+        # The plan was printed, with the reasons.
+        _fail(f"Refused, for the {'reason' if len(error.refusals) == 1 else 'reasons'} above. Nothing was changed.")
     except RespoolError as error:
         _fail(str(error))
     except OSError as error:

@@ -9,6 +9,7 @@ import typer
 from respool.cli.options import BootstrapServers, Home, Json, connect, load
 from respool.cli.render import every_other_second, out, out_json, say, size
 from respool.cli.render import table as print_table
+from respool.cli.usage import Commands
 from respool.errors import BrokerError, PipelineError
 from respool.settings import Settings
 
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from respool.checkpoint.verifying.findings import Check
     from respool.kafka import Kafka
 
-app = typer.Typer(help="Look after the archive of all records.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    cls=Commands, help="Look after the archive of all records.", no_args_is_help=True, rich_markup_mode=None
+)
 
 Table = Annotated[
     str, typer.Option(metavar="PATH", help="The table; a relative path is one under the home's archive folder.")

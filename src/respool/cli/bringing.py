@@ -10,7 +10,7 @@ from respool.cli.checkpoint import held
 from respool.cli.render import every_other_second, out, out_json, say
 from respool.cli.resuming import confirm, facts, own
 from respool.cli.savepoint_inputs import occupied, world_for
-from respool.errors import CheckpointError
+from respool.errors import ChangeRefusedError, UnfinishedChangeError
 from respool.settings import Settings
 
 if TYPE_CHECKING:
@@ -72,8 +72,7 @@ def settle(change: Change, plan: "BringPlan", title: str, question: str, work: "
     if plan.refusals:
         if change.json:
             out_json(text.plan_json(plan, done=False))
-        reasons = "the reason above" if len(plan.refusals) == 1 else "the reasons above"
-        raise CheckpointError(f"Refused, for {reasons}. Nothing was changed.")
+        raise ChangeRefusedError(plan.refusals)
     if not change.dry_run:
         if question and not change.yes:  # a fork changes nothing, and is not asked about
             typer.confirm(question, abort=True)
@@ -121,7 +120,7 @@ def finish(change: Change, journal: "Journal", operation: "Operation", origin: s
     from respool.checkpoint.request import copy_identity, is_requested
 
     if not is_requested(journal, copy_identity(operation, origin), words):
-        raise CheckpointError(journal.cut_off(change.path))
+        raise UnfinishedChangeError(change.path, journal)
     change.confirm(journal)
     if not change.dry_run:
         with held(change.where, change.path):
@@ -186,7 +185,7 @@ def require_free(where: str, path: str, origin: str, name: str) -> "Writer":
     if cut_off is None:
         require_new(where, [*files.names(""), *(one for one in files.folders("") if one != OWN)])
     elif not is_requested(cut_off, copy_identity("fork", origin), name):
-        raise CheckpointError(cut_off.cut_off(path))
+        raise UnfinishedChangeError(path, cut_off)
     return files
 
 

@@ -11,10 +11,12 @@ import typer
 
 from respool.cli.options import Home, Json, Yes, load
 from respool.cli.render import out, out_json, say, size
+from respool.cli.usage import Commands
 from respool.errors import BrokerError
 from respool.printable import printable
 
 app = typer.Typer(
+    cls=Commands,
     name="broker",
     help="The embedded Kafka: a broker in the background, for this machine only.",
     no_args_is_help=True,

@@ -10,17 +10,18 @@ from respool.cli.checkpoint_inputs import locate, savepoints_of, target_of, worl
 from respool.cli.options import BootstrapServers, Home, Json, Savepoints, Yes, load, require_answer
 from respool.cli.render import every_other_second, out, out_json, say, size, table
 from respool.cli.resuming import AcceptForeign, confirm, facts, own, require_trusted
-from respool.errors import CheckpointError
+from respool.cli.usage import Commands
+from respool.errors import ChangeRefusedError, CheckpointInUseError, UnfinishedChangeError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from respool.checkpoint.apply import Leftover
     from respool.checkpoint.lease import Lease
-    from respool.checkpoint.plan import RewindPlan
     from respool.checkpoint.steps import Journal
 
 app = typer.Typer(
+    cls=Commands,
     help="Look into a query's checkpoint, rewind it to an earlier batch, and take that back.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -211,7 +212,7 @@ def rewind(
     cut_off = history.pending(files)
     if cut_off is not None:
         if not is_requested(cut_off, request.identity(), words):
-            raise CheckpointError(cut_off.cut_off(path))
+            raise UnfinishedChangeError(path, cut_off)
         asked: Asked = {"dry_run": dry_run, "yes": yes, "json": json, "accept_foreign": accept_foreign_journal}
         confirm(cut_off, where, "Finish this rewind?", **asked)
         if not dry_run:
@@ -231,7 +232,7 @@ def rewind(
     if found.refusals:
         if json:
             out_json(text.plan_json(found, done=False))
-        raise CheckpointError(f"Refused, for {_reasons(found)}. Nothing was changed.")
+        raise ChangeRefusedError(found.refusals)
     if not dry_run:
         if not yes:
             typer.confirm("Rewind?", abort=True)
@@ -351,7 +352,7 @@ def _count(text: str) -> int | None:
     if text == "all":
         return None
     if not text.isdecimal() or int(text) == 0:
-        raise typer.BadParameter(f"--batches {text}: expected a number above 0, or all")
+        raise UsageError(f"--batches {text}: expected a number above 0, or all")
     return int(text)
 
 
@@ -360,10 +361,6 @@ def _batches_text(kept: int, oldest: int, newest: int, next_batch: int) -> str:
         return "none yet"
     again = f"{next_batch:,} is next" if next_batch > newest else f"{next_batch:,} is not finished, and runs again"
     return f"{kept:,} kept, {oldest:,} to {newest:,}; {again}"
-
-
-def _reasons(found: "RewindPlan") -> str:
-    return "the reason above" if len(found.refusals) == 1 else "the reasons above"
 
 
 def _leftover_lines(left: "list[Leftover]") -> "Iterator[str]":
@@ -400,5 +397,5 @@ def held(where: str, path: str) -> "Lease":
 
     held = lease.hold(where)
     if held is None:
-        raise CheckpointError(f"{path} is in use by {lease.holder(where)}. Stop that first. Nothing was changed.")
+        raise CheckpointInUseError(path, lease.holder(where))
     return held

@@ -5,11 +5,9 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-import typer
-
 from respool.cli.options import connect
 from respool.cli.render import say
-from respool.errors import BrokerError, CheckpointError, TopicError, did_you_mean
+from respool.errors import BrokerError, CheckpointError, CheckpointNotFoundError, TopicError, UsageError, did_you_mean
 from respool.settings import Settings
 
 if TYPE_CHECKING:
@@ -40,9 +38,8 @@ def locate(path: str, settings: Settings) -> str:
         if names
         else f"No pipeline has run in {settings.home}."
     )
-    raise CheckpointError(
-        f"There is no checkpoint {path}. {known}{did_you_mean(path, names)} Or name a folder or a URL."
-    )
+    remedy = f"{known}{did_you_mean(path, names)} Or name a folder or a URL."
+    raise CheckpointNotFoundError(path, remedy=remedy)
 
 
 def target_of(
@@ -55,7 +52,7 @@ def target_of(
 
     given = [one for one in (to_batch, to_time, to_offsets, last) if one is not None]
     if len(given) != 1:
-        raise typer.BadParameter("name one of --to-batch, --to-time, --to-offsets and --last")
+        raise UsageError("name one of --to-batch, --to-time, --to-offsets and --last")
     if to_batch is not None:
         return ToBatch(to_batch), f"--to-batch {to_batch}"
     if last is not None:
@@ -67,9 +64,7 @@ def target_of(
     try:
         return ToOffsets(parse_offsets(to_offsets)), f"--to-offsets '{to_offsets}'"
     except ValueError:
-        raise typer.BadParameter(
-            f'--to-offsets {to_offsets}: expected JSON such as {{"visits":{{"0":120,"1":95}}}}'
-        ) from None
+        raise UsageError(f'--to-offsets {to_offsets}: expected JSON such as {{"visits":{{"0":120,"1":95}}}}') from None
 
 
 def world_of(checkpoint: "Checkpoint", where: str, settings: Settings, sink: str | None, request: "Request") -> "World":

@@ -6,7 +6,6 @@ from datetime import datetime, timezone
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from respool.checkpoint.availability import Refusal
 from respool.checkpoint.claim import Fork, Run
 from respool.checkpoint.plan import RewindPlan
 from respool.checkpoint.sink import Replay
@@ -14,6 +13,7 @@ from respool.checkpoint.sources import Part, Reading
 from respool.checkpoint.steps import Journal, Move
 from respool.checkpoint.summary import BatchFacts, OperatorFacts, Summary
 from respool.cli.render import size, width
+from respool.errors import Refusal
 
 if TYPE_CHECKING:
     from respool.savepoint.manifest import Manifest

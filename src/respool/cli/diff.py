@@ -13,6 +13,7 @@ from respool.cli.diff_inputs import Finder, check_request, since_fork, since_of,
 from respool.cli.options import BootstrapServers, Home, Json, Savepoints, load
 from respool.cli.render import out, out_json, say, table
 from respool.cli.reprocess_inputs import Master
+from respool.errors import DiffError, UsageError
 
 if TYPE_CHECKING:
     from respool.diff.model import Difference, Report, Request, Side, Since
@@ -74,7 +75,7 @@ def diff(
     sides = (finder.find(a), finder.find(b))
     moments = (since_batch, since_time, since_version)
     if since is not None and any(one is not None for one in moments):
-        raise typer.BadParameter("--since names a moment itself: leave the other --since options out")
+        raise UsageError("--since names a moment itself: leave the other --since options out")
     forked = since_fork((a, b), settings) if since is None and all(one is None for one in moments) else None
     if since is not None:
         counts = since_savepoint(since, settings)
@@ -95,7 +96,6 @@ def diff(
 
 def _compare(finder: Finder, request: "Request", limit: int, output: str | None) -> "Report":
     from respool.diff.compare import compare
-    from respool.errors import DiffError
     from respool.local.session import spark_session
     from respool.reprocess.target import is_occupied, is_occupied_for, locate_output
 

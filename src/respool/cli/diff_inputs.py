@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-import typer
-
 from respool.cli.checkpoint_inputs import locate
 from respool.cli.options import connect
-from respool.errors import BrokerError, CheckpointError, DiffError
+from respool.errors import BrokerError, CheckpointError, CheckpointNotFoundError, DiffError, UsageError
 from respool.settings import Settings
 
 if TYPE_CHECKING:
@@ -106,7 +104,7 @@ class Finder:
 
         try:
             where = locate(text, self.settings)
-        except CheckpointError:
+        except CheckpointNotFoundError:
             return None
         files = open_reader(where)
         run = last_run(files)
@@ -143,7 +141,7 @@ def since_of(
     from respool.span import parse_time
 
     if version is not None and a.kind != "delta":
-        raise typer.BadParameter(f"--since-version is a version of A, which is no table: {a}")
+        raise UsageError(f"--since-version is a version of A, which is no table: {a}")
     if batch is not None and "kafka" not in (a.kind, b.kind):
         raise DiffError(
             "--since-batch is a batch that records tell in their headers; rows of tables tell none. Name a version of "

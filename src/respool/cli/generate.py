@@ -13,7 +13,7 @@ import typer
 
 from respool.cli.options import BootstrapServers, Home, connect, load
 from respool.cli.render import say
-from respool.errors import SettingsError
+from respool.errors import SettingsError, UsageError
 
 if TYPE_CHECKING:
     from respool.kafka import Kafka
@@ -86,7 +86,7 @@ def _usage(option: str, parse: Callable[[], _Read]) -> _Read:
     try:
         return parse()
     except SettingsError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from None
+        raise UsageError(str(error), option) from None
 
 
 def _prepare(kafka: "Kafka", topic: str, partitions: int | None) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from respool import settings
-from respool.errors import BrokerError
+from respool.errors import BrokerError, UsageError
 from respool.kafka import Kafka, check_embedded
 from respool.settings import Settings
 
@@ -36,7 +36,7 @@ def load(**flags: Any) -> Settings:
 def require_answer(json: bool, yes: bool, dry_run: bool) -> None:
     """Refuse to ask a program for its consent."""
     if json and not (yes or dry_run):
-        raise typer.BadParameter("--json cannot ask: add --yes or --dry-run")
+        raise UsageError("--json cannot ask: add --yes or --dry-run")
 
 
 def connect(found: Settings) -> Kafka:

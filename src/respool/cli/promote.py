@@ -55,7 +55,7 @@ def promote(
     from respool.checkpoint.read import Checkpoint
     from respool.checkpoint.request import Request
     from respool.checkpoint.target import ToBatch
-    from respool.errors import CheckpointError
+    from respool.errors import UnfinishedChangeError, UsageError
     from respool.savepoint.create import Wanted, create
     from respool.savepoint.plan import plan_promote
     from respool.savepoint.promote import promote as carry_out
@@ -65,7 +65,7 @@ def promote(
     settings = load(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
     source, where = absolute(locate(fork, settings)), absolute(locate(path, settings))
     if source == where:
-        raise typer.BadParameter("FORK and PATH are the same checkpoint")
+        raise UsageError("FORK and PATH are the same checkpoint")
     change = Change(where, path, dry_run, yes, json, accept_foreign=accept_foreign_journal)
     files, checkpoint = occupied(where)
     cut_off = history.pending(files)
@@ -75,7 +75,7 @@ def promote(
     forked = Checkpoint(open_writer(source))
     unfinished = history.pending(forked.files)
     if unfinished is not None:
-        raise CheckpointError(unfinished.cut_off(fork))
+        raise UnfinishedChangeError(fork, unfinished)
     store = Store(settings.savepoint_store)
     name = keep_as or f"before-promote-{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}"
     check_name(name)

@@ -8,6 +8,7 @@ import typer
 from respool.cli.options import BootstrapServers, Home, Json, Savepoints, cluster, load
 from respool.cli.render import out_json, say
 from respool.cli.run_from import start_from
+from respool.errors import UsageError
 from respool.progress import Progress
 from respool.settings import Settings
 
@@ -93,19 +94,19 @@ def run(
     found = [pipeline.find(name, values[name]) for name in pipelines]
     names = [one.name for one in found]
     if len(set(names)) < len(names):
-        raise typer.BadParameter(f"a pipeline is named twice: {', '.join(names)}")
+        raise UsageError(f"a pipeline is named twice: {', '.join(names)}")
     if checkpoint and len(found) > 1:
-        raise typer.BadParameter("--checkpoint is for a single pipeline; each of several has its own under the home")
+        raise UsageError("--checkpoint is for a single pipeline; each of several has its own under the home")
     if console and sink_suffix:
-        raise typer.BadParameter("--console writes to no sink: leave --sink-suffix out")
+        raise UsageError("--console writes to no sink: leave --sink-suffix out")
     if from_savepoint and checkpoint is None:
-        raise typer.BadParameter("--from-savepoint needs a folder for the fork: name it with --checkpoint")
+        raise UsageError("--from-savepoint needs a folder for the fork: name it with --checkpoint")
     if from_savepoint and not (sink_suffix or console):
-        raise typer.BadParameter(
+        raise UsageError(
             "--from-savepoint starts a second query: give it an output of its own with --sink-suffix, or --console"
         )
     if allow_data_loss and not from_savepoint:
-        raise typer.BadParameter("--allow-data-loss is about a savepoint's records: it goes with --from-savepoint")
+        raise UsageError("--allow-data-loss is about a savepoint's records: it goes with --from-savepoint")
     every = parse_duration(trigger) if trigger is not None else None
     require_sound(found, settings)
     patience = parse_duration(give_up_after) if give_up_after is not None else None
@@ -168,7 +169,7 @@ def parameter_values(names: list[str], assignments: list[str], settings: Setting
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         if not (key and equals):
-            raise typer.BadParameter(f"--set {assignment} is not NAME=VALUE")
+            raise UsageError(f"--set {assignment} is not NAME=VALUE")
         having = [name for name in names if key in known[name]]
         for name in having or names[:1]:  # a parameter that none has is told by the first pipeline
             values[name][key] = value

@@ -11,13 +11,15 @@ from respool.cli.options import BootstrapServers, Home, Json, Savepoints, Yes, l
 from respool.cli.render import every_other_second, out, out_json, say, size, table
 from respool.cli.resuming import AcceptForeign
 from respool.cli.savepoint_inputs import SinkOption, find, occupied, position, world_for
-from respool.errors import CheckpointError
+from respool.cli.usage import Commands
+from respool.errors import CheckpointNotFoundError, DamagedFileError, UnknownFormatVersionError
 from respool.settings import Settings
 
 if TYPE_CHECKING:
     from respool.savepoint.store import Savepoint
 
 app = typer.Typer(
+    cls=Commands,
     help="Keep a moment of a query under a name; go back to it, or start a second query from it.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -109,13 +111,12 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check every byte of a savepoint against its manifest. Exit code 3 when something is broken."""
-    from respool.savepoint.store import DamagedSavepoint
     from respool.savepoint.verify import verify as check
 
     settings = load(home=home, savepoints=savepoints, master=master)
     try:
         found = find(name, settings)
-    except DamagedSavepoint as error:
+    except (DamagedFileError, UnknownFormatVersionError) as error:
         out_json({"savepoint": name, "ok": False, "wrong": [str(error)], "notes": []}) if json else out(f"✗ {error}")
         raise typer.Exit(_BROKEN) from error
     checked = check(found, every_other_second("files read"))
@@ -277,5 +278,5 @@ def _target(path: str, settings: Settings) -> str:
     """Return the folder or URL that a restore goes to, which need not be there: a checkpoint may be lost."""
     try:
         return locate(path, settings)
-    except CheckpointError:
+    except CheckpointNotFoundError:
         return path if "/" in path else str(settings.checkpoints / path)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from respool.cli.checkpoint_inputs import reach, world_at
-from respool.errors import BrokerError, CheckpointError, TopicError
+from respool.errors import BrokerError
 from respool.settings import Settings
 
 if TYPE_CHECKING:
@@ -42,13 +42,10 @@ def position(settings: Settings, sink: str | None) -> "Position":
     from respool.savepoint.position import position_of
 
     def end_offsets(topic: str) -> dict[int, int]:
-        try:  # a savepoint is worth having though Kafka is out of reach
-            kafka = reach(settings)
-            if kafka is None:
-                raise CheckpointError("No Kafka broker could be asked.")
-            return topics.end_offsets(kafka, topic)
-        except (BrokerError, TopicError) as error:
-            raise CheckpointError(str(error)) from error
+        kafka = reach(settings)
+        if kafka is None:
+            raise BrokerError("No Kafka broker could be asked.")
+        return topics.end_offsets(kafka, topic)
 
     def find_out(checkpoint: "Checkpoint", batch: int) -> "SinkPosition":
         run = last_run(checkpoint.files)

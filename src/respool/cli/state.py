@@ -11,6 +11,7 @@ import typer
 from respool.cli.checkpoint_inputs import locate
 from respool.cli.options import Home, Json, load
 from respool.cli.render import out, out_json, say, table
+from respool.errors import UsageError
 
 if TYPE_CHECKING:
     from respool.checkpoint.model import Span
@@ -166,11 +167,11 @@ def _limit(text: str | None, output: Path | None) -> int | None:
     if text is None:
         return _SHOWN
     if output is not None:
-        raise typer.BadParameter("--limit is for what is shown; an output has all rows")
+        raise UsageError("--limit is for what is shown; an output has all rows")
     if text == "all" or text == "0":
         return None
     if not text.isdecimal():
-        raise typer.BadParameter(f"--limit {text}: expected a number, or all")
+        raise UsageError(f"--limit {text}: expected a number, or all")
     return int(text)
 
 
@@ -179,9 +180,9 @@ def _keys(words: list[str]) -> dict[str, str]:
     for word in words:
         name, equals, value = word.partition("=")
         if not name or not equals:
-            raise typer.BadParameter(f"--key {word}: expected NAME=VALUE")
+            raise UsageError(f"--key {word}: expected NAME=VALUE")
         if name in found:
-            raise typer.BadParameter(f"--key names {name} twice")
+            raise UsageError(f"--key names {name} twice")
         found[name] = value
     return found
 
@@ -193,7 +194,7 @@ def _changes(text: str | None) -> "Span | None":
         return None
     first, dots, last = text.partition("..")
     if not first.isdecimal() or (dots and not last.isdecimal()):
-        raise typer.BadParameter(f"--changes {text}: expected two batches, as 5..8, or one")
+        raise UsageError(f"--changes {text}: expected two batches, as 5..8, or one")
     return Span(int(first), int(last if dots else first))
 
 

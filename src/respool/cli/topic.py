@@ -10,12 +10,14 @@ import typer
 
 from respool.cli.options import BootstrapServers, Home, Json, connect, load
 from respool.cli.render import json_text, out_json, say, table
+from respool.cli.usage import Commands
+from respool.errors import UsageError
 from respool.printable import printable
 
 if TYPE_CHECKING:
     from respool.topics import Message, Record
 
-app = typer.Typer(help="List, create, fill and read topics.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=Commands, help="List, create, fill and read topics.", no_args_is_help=True, rich_markup_mode=None)
 
 _TAIL = 10
 
@@ -76,11 +78,11 @@ def produce(
     from respool import topics
 
     if key_separator == "":
-        raise typer.BadParameter("is empty; expected some text.", param_hint="--key-separator")
+        raise UsageError("is empty; expected some text.", "--key-separator")
     if file == Path("-"):
         file = None
     if file is not None and (file.is_dir() or not file.exists()):
-        raise typer.BadParameter(f"{file} is not a file; expected one of lines to send.", param_hint="FILE")
+        raise UsageError(f"{file} is not a file; expected one of lines to send.", "FILE")
     kafka = connect(load(home=home, bootstrap_servers=bootstrap_servers))
     topics.require(kafka, name)
     if file is None:
@@ -137,7 +139,7 @@ def _pairs(texts: Iterable[str]) -> dict[str, str]:
     for text in texts:
         key, equals, value = text.partition("=")
         if not key or not equals:
-            raise typer.BadParameter(f"'{text}' is not KEY=VALUE, such as retention.ms=60000.", param_hint="--config")
+            raise UsageError(f"'{text}' is not KEY=VALUE, such as retention.ms=60000.", "--config")
         pairs[key] = value
     return pairs
 

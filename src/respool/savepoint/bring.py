@@ -13,7 +13,7 @@ from respool.checkpoint import apply, history, layout, logs
 from respool.checkpoint.files import Reader, Writer, local_path
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.steps import Journal, Move, Prune, Step
-from respool.errors import CheckpointError
+from respool.errors import UnreadableFileError
 from respool.savepoint.copying import Tell, copy, copy_known
 from respool.savepoint.extras import is_schema_log_entry, moved_schema_log, staying
 from respool.savepoint.manifest import SavedFile
@@ -85,7 +85,8 @@ def _text(source: Reader, path: str) -> str:
     try:
         return logs.decode(path, source.read(path))
     except FileNotFoundError:
-        raise CheckpointError(f"{source.root}/{path} is missing. Use another savepoint. Nothing was changed.") from None
+        remedy = "Use another savepoint. Nothing was changed."
+        raise UnreadableFileError(f"{source.root}/{path}", "is missing", remedy) from None
 
 
 def moved_to(target: str, text: str) -> str:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from respool.checkpoint.files import Reader, Writer
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, DamagedFileError, UnreadableFileError
 from respool.savepoint.manifest import SavedFile
 
 _AT_ONCE = 8  # files copied at a time: most are small, and each waits for its disk or its store
@@ -38,7 +38,7 @@ def copy_known(files: Sequence[SavedFile], source: Reader, target: Writer, prefi
         try:
             found = _copy(file.path, source, target, prefix)
         except FileNotFoundError:
-            raise CheckpointError(f"{source.root}/{file.path} is missing. {_DAMAGED}") from None
+            raise UnreadableFileError(f"{source.root}/{file.path}", "is missing", _DAMAGED) from None
         if found != file:
             target.delete(prefix + file.path)
             raise _changed(file, found, source)
@@ -66,9 +66,9 @@ def check(files: Sequence[SavedFile], source: Reader, on_file: Tell) -> list[str
 _DAMAGED = "The savepoint is damaged. Use another one. Nothing was changed."
 
 
-def _changed(file: SavedFile, found: SavedFile, source: Reader) -> CheckpointError:
+def _changed(file: SavedFile, found: SavedFile, source: Reader) -> DamagedFileError:
     what = f"{found.size:,} bytes, expected {file.size:,}" if found.size != file.size else "other bytes than were saved"
-    return CheckpointError(f"{source.root}/{file.path} has {what}. {_DAMAGED}")
+    return DamagedFileError(f"{source.root}/{file.path}", f"it has {what}", _DAMAGED)
 
 
 def _copy(path: str, source: Reader, target: Writer, prefix: str) -> SavedFile:

@@ -11,7 +11,7 @@ from respool.checkpoint.files import Reader, absolute, open_reader
 from respool.checkpoint.plan import require_listed
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.verifying.verify import verify
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, UnfinishedChangeError
 from respool.savepoint.copying import Tell, copy
 from respool.savepoint.extras import not_included
 from respool.savepoint.manifest import Manifest, SavedFile, SinkPosition
@@ -70,7 +70,7 @@ def _try(wanted: Wanted, store: Store, position: Position, on_file: Tell) -> Sav
     files = open_reader(absolute(wanted.location))
     cut_off = history.pending(files)
     if cut_off is not None:
-        raise CheckpointError(cut_off.cut_off(wanted.location))
+        raise UnfinishedChangeError(wanted.location, cut_off)
     changes = _changes(files)
     # The newest batch is looked up before the listing: all that it left is there by then.
     newest = max(layout.batches(files.names("commits")), default=None)
@@ -120,9 +120,7 @@ def _needed(checkpoint: Checkpoint, batch: int, chosen: bool) -> list[str]:
             raise _Moved from error
         batches = target.reachable_text(checkpoint, shift=-1)
         can = f"Batches that can: {batches}, and the newest." if batches else "Only the newest can."
-        raise CheckpointError(
-            f"Batch {batch} cannot be kept: {str(error).rstrip('.')}. {can} Nothing was changed."
-        ) from error
+        raise CheckpointError(f"Batch {batch} cannot be kept: {error.summary}. {can} Nothing was changed.") from error
 
 
 def _require_sound(copied: str, origin: str) -> None:

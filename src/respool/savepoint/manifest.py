@@ -9,7 +9,7 @@ from typing import Any
 
 from respool.checkpoint.claim import Run
 from respool.checkpoint.model import SourceOffsets
-from respool.errors import CheckpointError
+from respool.errors import DamagedFileError, UnknownFormatVersionError
 from respool.savepoint.extras import NotIncluded
 from respool.untrusted import LONG, Fields, Malformed, decimal, parse_json
 
@@ -120,14 +120,12 @@ def parse(where: str, data: bytes) -> Manifest:
         facts = Fields(parse_json(data))
         version = facts.whole("version")
         if version != _VERSION:
-            raise CheckpointError(
-                f"{where} is of version {version}; this respool knows {_VERSION}. Use a newer one. Nothing was changed."
-            )
+            remedy = "Use a newer respool. Nothing was changed."
+            raise UnknownFormatVersionError(where, str(version), [str(_VERSION)], remedy)
         return _manifest(facts)
     except Malformed as error:
-        raise CheckpointError(
-            f"{where} is damaged: {error}. The savepoint cannot be used; make another. Nothing was changed."
-        ) from error
+        remedy = "The savepoint cannot be used; create another. Nothing was changed."
+        raise DamagedFileError(where, str(error), remedy) from error
 
 
 def _manifest(facts: Fields) -> Manifest:

@@ -3,7 +3,7 @@
 from respool.checkpoint import file_log, layout, loading, sources, target
 from respool.checkpoint.moves import with_companions
 from respool.checkpoint.read import Checkpoint
-from respool.errors import CheckpointError
+from respool.errors import BatchUnavailableError
 from respool.savepoint.extras import schema_logs
 
 _STATE = "state/"
@@ -16,12 +16,12 @@ def needed(checkpoint: Checkpoint, batch: int) -> list[str]:
         CheckpointError: They are not all there.
     """
     if "metadata" not in checkpoint.folders[""]:
-        raise CheckpointError(
-            f"The checkpoint {checkpoint.root} has lost its file metadata, which holds the query's id."
+        raise BatchUnavailableError(
+            f"The checkpoint {checkpoint.root} has lost its file metadata, which holds the query's id"
         )
     why = target.log_obstacle(checkpoint, batch + 1, same_range=False)
     if why is not None:
-        raise CheckpointError(f"{why}.")
+        raise BatchUnavailableError(why)
     offsets = [f"offsets/{one}" for one in (batch - 1, batch) if one >= 0]
     paths = ["metadata", *schema_logs(checkpoint), *_sources(checkpoint, batch), *_state(checkpoint, batch), *offsets]
     return with_companions(checkpoint, [*paths, f"commits/{batch}"])

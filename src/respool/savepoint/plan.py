@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from respool.checkpoint import claim, history, logs, refusals, sources, target
-from respool.checkpoint.availability import Availability, Refusal, availability
+from respool.checkpoint.availability import Availability, availability
 from respool.checkpoint.claim import Fork, Run
 from respool.checkpoint.file_log import Inputs
 from respool.checkpoint.files import open_reader
@@ -20,7 +20,7 @@ from respool.checkpoint.request import Kept, Request, World, copy_identity
 from respool.checkpoint.sink import Replay
 from respool.checkpoint.sources import Reading
 from respool.checkpoint.steps import Journal, Left, Move, Operation, Replace, Step
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, Refusal
 from respool.fingerprint import in_short
 from respool.savepoint import bring
 from respool.savepoint.bring import Cargo

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from respool.checkpoint.delta_log import Log, open_table
-from respool.errors import CheckpointError
+from respool.errors import BrokerError, CheckpointError, TopicError
 from respool.savepoint.manifest import SinkPosition
 
 EndOffsets = Callable[[str], Mapping[int, int]]
@@ -24,7 +24,7 @@ def position_of(output: str, query_ids: Sequence[str], batch: int, end_offsets: 
             return _of_table(output, place, query_ids, batch)
         if kind == "kafka" and place and end_offsets is not None:
             return SinkPosition(output, offsets={str(one): end for one, end in sorted(end_offsets(place).items())})
-    except CheckpointError as error:
+    except (BrokerError, CheckpointError, TopicError) as error:  # a savepoint is worth having without it
         return SinkPosition(output, unknown=str(error))
     if kind == "kafka":
         return SinkPosition(output, unknown="No Kafka broker could be asked.")

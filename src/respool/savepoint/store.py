@@ -12,20 +12,16 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from uuid import uuid4
 
-from respool.checkpoint.files import OWN, Reader, Writer, absolute, new_writer, open_inside
+from respool.checkpoint.files import OWN, Reader, Writer, absolute, new_writer, open_inside, read_error
 from respool.checkpoint.read import Checkpoint
 from respool.diff.model import Since
-from respool.errors import CheckpointError, did_you_mean
+from respool.errors import CheckpointError, DamagedFileError, did_you_mean
 from respool.savepoint.manifest import Manifest, parse, text_of
 from respool.untrusted import Malformed, file_name, relative_path
 
 MANIFEST = "manifest.json"
 _LONGEST = 100  # letters of a name
 _DATA = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}")  # what `new_folder` returns
-
-
-class DamagedSavepoint(CheckpointError):
-    """A manifest that cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +162,7 @@ class Store:
             where = f"{self.location}/{path}"
             try:
                 if isinstance(data, Exception):
-                    raise CheckpointError(f"{where} cannot be read: {data}")
+                    raise read_error(where, data)
                 found.append(_parsed(f"{self.location}/{paths[path]}", data))
             except CheckpointError as error:
                 damaged.append(str(error))
@@ -193,7 +189,7 @@ def read(location: str) -> Savepoint:
 
 
 def _parsed(location: str, data: bytes) -> Savepoint:
-    """Return the savepoint with a manifest; raise DamagedSavepoint when that names files outside of the savepoint."""
+    """Return the savepoint with a manifest; raise FileError when it cannot be used."""
     where = f"{location}/{MANIFEST}"
     try:
         manifest = parse(where, data)
@@ -202,9 +198,7 @@ def _parsed(location: str, data: bytes) -> Savepoint:
             if relative_path(file.path).split("/")[0] == OWN:
                 raise Malformed(f"{file.path!a} is not a file that a savepoint has")
     except Malformed as error:
-        raise DamagedSavepoint(f"{where} is damaged: {error}. The savepoint cannot be used. Create another.") from error
-    except CheckpointError as error:
-        raise DamagedSavepoint(str(error)) from error
+        raise DamagedFileError(where, str(error), "The savepoint cannot be used. Create another.") from error
     return Savepoint(location, manifest)
 
 

@@ -7,7 +7,7 @@ from respool.checkpoint import history, layout
 from respool.checkpoint.files import OWN, local_path
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.verifying.findings import Finding, few, is_denied, note, unreadable
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, FileError, UnknownFormatVersionError
 
 _FOLDERS = ("offsets", "commits", "state", "sources")
 _DENIED = "permission denied"
@@ -24,6 +24,8 @@ def unfinished(checkpoint: Checkpoint) -> Iterator[Finding]:
         cut_off = history.pending(checkpoint.files)
     except CheckpointError as error:
         help_first = "Ask for help before you change or start anything here."
+        if isinstance(error, UnknownFormatVersionError):
+            help_first = error.remedy
         yield unreadable(history.PENDING, _DENIED) if is_denied(error) else Finding(_sentence(error), help_first)
         return
     if cut_off is not None:
@@ -136,4 +138,4 @@ def _blocks(checkpoint: Checkpoint, folder: str, name: str) -> bool:
 
 
 def _sentence(error: Exception) -> str:
-    return str(error).partition(" Ask for help")[0]
+    return f"{error.summary}." if isinstance(error, FileError) else str(error)

@@ -33,7 +33,7 @@ def metadata(checkpoint: Checkpoint, sound: Soundness) -> Iterator[Finding]:
     try:
         found = logs.query_id(logs.decode("metadata", checkpoint.files.read("metadata")))
     except (CheckpointError, OSError) as error:
-        why = reason(error, "metadata")
+        why = reason(error)
         yield unreadable("metadata", why) if is_denied(error) else Finding(f"metadata {why}.", remedy)
         return
     if not _UUID.fullmatch(found):

@@ -48,7 +48,7 @@ def _kafka(known: Known, newest: int) -> Iterator[Finding]:
                 if is_denied(error):
                     yield unreadable(path, "permission denied")
                     continue
-                what = f"{path} {reason(error, path)}."
+                what = f"{path} {reason(error)}."
         if what is not None and known.checkpoint.next_batch == 0:
             yield Finding(f"{what} Batch 0 is to run again from there.", "Put it back from a copy.")
         elif what is not None:

@@ -13,7 +13,7 @@ from itertools import islice
 
 from respool.checkpoint import layout, loading
 from respool.checkpoint.verifying import state_stream
-from respool.errors import CheckpointError
+from respool.errors import DamagedFileError
 from respool.untrusted import LONG, Fields, Malformed, parse_json
 
 _HADOOP = b"crc\0"
@@ -58,8 +58,8 @@ def of(
         counts, ignored = (amiss, None) if file.uid is None else (differs, amiss)
         try:
             return Verdict(counts, counts is None and ignored is not None, loading.tables_named(name, data))
-        except CheckpointError as error:
-            return Verdict(str(error).removeprefix(f"{name} is damaged: ").rstrip("."))
+        except DamagedFileError as error:
+            return Verdict(error.problem)
     trusted = hidden is not None and amiss is None
     why = state_stream.broken(file.kind, data, codec, trusted) or differs
     if not state_stream.has_checksums(codec):

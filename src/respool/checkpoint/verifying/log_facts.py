@@ -8,10 +8,9 @@ from respool.checkpoint import logs, sources
 from respool.checkpoint.model import Planned
 from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.verifying.findings import is_denied
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, FileError, UnknownFormatVersionError
 
 _AT_A_TIME = 1000
-_MORE = (" See what can be done", " A newer Spark wrote it")
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _SINCE_4_2 = "spark.sql.streaming.stateStore.rowChecksum.enabled"  # a setting that older Sparks do not write
 _CODEC = "spark.sql.streaming.stateStore.compression.codec"
@@ -91,15 +90,13 @@ def read_logs(checkpoint: Checkpoint, on_read: Callable[[int], None]) -> Logs:
     return Logs(planned, frozenset(committed), has_ids, codec, _SINCE_4_2 in conf, bad, tuple(vanished))
 
 
-def reason(error: BaseException, path: str) -> str:
+def reason(error: BaseException) -> str:
     """Return why a file cannot be used, without its path and without advice that is given elsewhere."""
     if isinstance(error.__cause__, IsADirectoryError):
         return "is a folder; expected a file"
-    text = str(error)
-    for more in _MORE:
-        text = text.partition(more)[0]
-    text = text.removeprefix(f"{path} ").removeprefix(f"{path}: ")
-    return "permission denied" if is_denied(error) else text.rstrip(".")
+    if is_denied(error):
+        return "permission denied"
+    return error.predicate if isinstance(error, FileError) else str(error)
 
 
 def _parsed(
@@ -126,7 +123,7 @@ def _parsed(
                     raise data
                 yield batch, parse(path, logs.decode(path, data))
             except (CheckpointError, OSError) as error:
-                bad[path] = Bad(reason(error, path), is_denied(error), isinstance(error, logs.UnknownVersionError))
+                bad[path] = Bad(reason(error), is_denied(error), isinstance(error, UnknownFormatVersionError))
 
 
 def _facts(found: Planned, before: "Planned | None", was: _Marks, now: _Marks, known: dict[Any, Any]) -> PlannedFacts:

@@ -14,7 +14,7 @@ from respool.checkpoint.read import Checkpoint
 from respool.checkpoint.schema_file import UnknownSchemaError
 from respool.checkpoint.verifying.findings import is_denied
 from respool.checkpoint.verifying.log_facts import reason
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, UnknownFormatVersionError
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def flaw_of_schema(checkpoint: Checkpoint, path: str) -> Flaw | None:
     try:
         schema_file.families(checkpoint.files.read(path))
     except (CheckpointError, OSError) as error:
-        return Flaw(path, f"cannot be read: {reason(error, path)}", denied=is_denied(error))
+        return Flaw(path, f"cannot be read: {reason(error)}", denied=is_denied(error))
     except UnknownSchemaError as error:
         return Flaw(path, str(error), unknown=True)
     except ValueError as error:
@@ -99,7 +99,7 @@ def flaw_of_schema(checkpoint: Checkpoint, path: str) -> Flaw | None:
 
 
 def _flaw_of_error(path: str, error: Exception) -> Flaw:
-    return Flaw(path, reason(error, path), denied=is_denied(error), unknown=isinstance(error, logs.UnknownVersionError))
+    return Flaw(path, reason(error), denied=is_denied(error), unknown=isinstance(error, UnknownFormatVersionError))
 
 
 def _flaw_of_address(checkpoint: Checkpoint, path: str, address: str) -> Flaw | None:

@@ -53,9 +53,7 @@ class SourceLogs:
                 logs.log_entries(path, logs.decode(path, self._checkpoint.files.read(path)))
                 self._known[path] = None
             except (CheckpointError, OSError) as error:
-                self._known[path] = (
-                    f"cannot be read: {reason(error, path)}" if is_denied(error) else reason(error, path)
-                )
+                self._known[path] = f"cannot be read: {reason(error)}" if is_denied(error) else reason(error)
                 if is_denied(error):
                     self.denied.add(path)
         return self._known[path]

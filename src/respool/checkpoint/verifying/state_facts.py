@@ -102,7 +102,7 @@ class _Reading:
                 else:
                     if is_denied(data):
                         self.found.denied.add(path)
-                    yield path, Verdict(f"it cannot be read: {reason(data, path)}")
+                    yield path, Verdict(f"it cannot be read: {reason(data)}")
 
 
 def _groups(paths: Sequence[str], facts: Mapping[str, Facts]) -> Iterator[list[str]]:
