@@ -123,6 +123,10 @@ class Leftover:
         """How many files these are."""
         return len(self.paths)
 
+    def facts(self) -> dict[str, str | int]:
+        """Return what `--json` prints of it."""
+        return {"path": self.path, "files": self.files, "size": self.size}
+
 
 def leftovers(files: Reader, but: str | None = None) -> list[Leftover]:
     """Return what interrupted operations left: staged copies without a pending journal, and temporary files.
