@@ -47,6 +47,10 @@ def test_the_address_of_a_store_keeps_its_kind(before: str, after: str) -> None:
     assert moved_to("s3://bucket/new/", metadata(f"{before}/{SCHEMA}")) == metadata(f"{after}/{SCHEMA}")
 
 
+def test_a_key_of_a_store_may_look_like_an_address() -> None:
+    assert moved_to("s3://bucket/a://b", metadata(f"s3a://old/{SCHEMA}")) == metadata(f"s3a://bucket/a://b/{SCHEMA}")
+
+
 def test_what_names_no_schema_stays(tmp_path: Path) -> None:
     for text in (
         metadata(),
@@ -133,12 +137,14 @@ def test_nothing_stays_of_what_was_copied_when_a_file_is_damaged(tmp_path: Path)
 
 
 def test_files_move_aside_in_the_order_that_does_least_harm(tmp_path: Path) -> None:
-    there = small_checkpoint.kafka(tmp_path / "c", 2, more={"sources/0/0": "x", "own/9": "x", "0/offsets": "x"})
+    there = small_checkpoint.kafka(
+        tmp_path / "c", 2, more=dict.fromkeys(["sources/0/1", "sources/0/2", "own/9", "0/offsets"], "x")
+    )
     assert bring.in_order(there) == [
         *("state/0/0/1.delta", "state/0/0/2.delta"),
         *("commits/1", "commits/0"),
         *("offsets/1", "offsets/0"),
-        *("own/9", "0/offsets", "metadata", "sources/0/0"),
+        *("own/9", "sources/0/2", "sources/0/1", "0/offsets", "metadata"),
     ]
 
 

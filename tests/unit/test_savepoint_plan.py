@@ -152,6 +152,12 @@ def test_a_lost_checkpoint_reads_all_that_kafka_has(tmp_path: Path) -> None:
     assert plan.notes == (NOT_ASKED,)
 
 
+def test_nothing_runs_on_a_checkpoint_that_is_lost(tmp_path: Path) -> None:
+    one = savepoint(tmp_path)
+    for runs in (None, "process 7"):
+        assert restored(one, None, tmp_path / "c", World(now=NOW, runs=runs)).refusals == ()
+
+
 def test_records_that_are_lost_and_a_query_that_runs_stop_a_restore_together(tmp_path: Path) -> None:
     there = small_checkpoint.kafka(tmp_path / "c", more={"metadata": f'{{"id":"{OTHER}"}}'})
     world = World(now=NOW, runs="process 7", kept=kept(first=25))
