@@ -292,7 +292,9 @@ def test_purge_leaves_the_sink_of_a_journal_that_somebody_else_wrote(
 def test_copies_that_nothing_refers_to_are_left_over(files: LocalFiles) -> None:
     root = Path(files.root)
     written(root, {"_respool/staged/OLD/a": "12", "_respool/staged/OLD/b/c": "345", "_respool/staged/NEW/a": "1"})
-    assert apply.leftovers(files, but="NEW") == [apply.Leftover("_respool/staged/OLD", 2, 5)]
+    assert apply.leftovers(files, but="NEW") == [
+        apply.Leftover("_respool/staged/OLD", ("_respool/staged/OLD/a", "_respool/staged/OLD/b/c"), 5)
+    ]
     assert [one.path for one in apply.leftovers(files)] == ["_respool/staged/NEW", "_respool/staged/OLD"]
     assert [one.path for one in apply.clear_leftovers(files, but="NEW")] == ["_respool/staged/OLD"]
     assert files.below("_respool/staged") == ["_respool/staged/NEW/a"]
@@ -301,7 +303,7 @@ def test_copies_that_nothing_refers_to_are_left_over(files: LocalFiles) -> None:
 def test_an_empty_staged_folder_is_left_over(files: LocalFiles) -> None:
     """A restore that is killed before its first copy leaves one; it must not stop the next change."""
     (Path(files.root) / "_respool/staged/OLD/b").mkdir(parents=True)
-    assert apply.clear_leftovers(files) == [apply.Leftover("_respool/staged/OLD", 0, 0)]
+    assert apply.clear_leftovers(files) == [apply.Leftover("_respool/staged/OLD", (), 0)]
     assert files.folders("_respool/staged") == []
 
 
@@ -321,7 +323,7 @@ def test_temporary_files_are_left_over_wherever_respool_writes(
     monkeypatch.setattr(
         files, "temporary", lambda folder: [path for path in paths if path.rpartition("/")[0] == folder]
     )
-    assert apply.leftovers(files) == [apply.Leftover(path, 1, 3) for path in sorted(paths)]
+    assert apply.leftovers(files) == [apply.Leftover(path, (path,), 3) for path in sorted(paths)]
     apply.clear_leftovers(files)
     assert not files.facts(paths)
 

@@ -110,13 +110,22 @@ class Leftover:
 
     Attributes:
         path: A staged folder, which may be empty, or a temporary file.
-        files: How many files these are.
+        paths: The files in the folder; the file itself.
         size: Their bytes.
     """
 
     path: str
-    files: int
+    paths: tuple[str, ...]
     size: int
+
+    @property
+    def files(self) -> int:
+        """How many files these are."""
+        return len(self.paths)
+
+    def facts(self) -> dict[str, str | int]:
+        """Return what `--json` prints of it."""
+        return {"path": self.path, "files": self.files, "size": self.size}
 
 
 def leftovers(files: Reader, but: str | None = None) -> list[Leftover]:
@@ -128,33 +137,27 @@ def leftovers(files: Reader, but: str | None = None) -> list[Leftover]:
         files: The checkpoint.
         but: The id of a journal that is about to begin, whose copies are staged.
     """
-    inside = _left_over(files, but)
-    facts = files.facts([path for paths in inside.values() for path in paths])
-    return [
-        Leftover(path, len(paths), sum(facts[file].size for file in paths if file in facts))
-        for path, paths in sorted(inside.items())
-    ]
-
-
-def clear_leftovers(files: Writer, but: str | None = None) -> list[Leftover]:
-    """Delete what interrupted operations left, and return it; the checkpoint must be held."""
-    cleared = leftovers(files, but)
-    for folder, paths in _left_over(files, but).items():
-        for path in paths:
-            files.delete(path)
-        files.prune(folder)
-    return cleared
-
-
-def _left_over(files: Reader, but: str | None) -> dict[str, list[str]]:
-    """Return each staged folder that nothing refers to with its files, and each temporary file with itself."""
     cut_off = history.pending(files)
     used = {but, *((cut_off.id, cut_off.of) if cut_off is not None else ())}
     unused = [f"{history.STAGED}/{name}" for name in files.folders(history.STAGED) if name not in used]
     paths = {path: files.below(path) for path in unused}
     for folder in ("", "offsets", OWN, history.FOLDER):
         paths |= {path: [path] for path in files.temporary(folder)}
-    return paths
+    facts = files.facts([path for inside in paths.values() for path in inside])
+    return [
+        Leftover(path, tuple(inside), sum(facts[file].size for file in inside if file in facts))
+        for path, inside in sorted(paths.items())
+    ]
+
+
+def clear_leftovers(files: Writer, but: str | None = None) -> list[Leftover]:
+    """Delete what interrupted operations left, and return it; the checkpoint must be held."""
+    cleared = leftovers(files, but)
+    for leftover in cleared:
+        for path in leftover.paths:
+            files.delete(path)
+        files.prune(leftover.path)
+    return cleared
 
 
 def clear_staged(name: str, files: Writer) -> None:

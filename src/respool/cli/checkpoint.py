@@ -71,7 +71,7 @@ def show(
     left = [] if running else apply.leftovers(files)  # a change that is being made has staged files of its own
     if json:
         whole = text.summary_json(found, run, running, past, kept, fork)
-        out_json({**whole, "leftovers": [asdict(one) for one in left]})
+        out_json({**whole, "leftovers": [one.facts() for one in left]})
         return
     out(text.line("Checkpoint", found.root))
     out(text.line("Query", found.query_id or "lost: the file metadata is missing or damaged"))
@@ -345,7 +345,7 @@ def purge(
             left = apply.clear_leftovers(files)
     if json:
         purged = [text.journal_json(one) for one in old]
-        out_json({"purged": purged, "leftovers": [asdict(one) for one in left], "done": not dry_run})
+        out_json({"purged": purged, "leftovers": [one.facts() for one in left], "done": not dry_run})
 
 
 def _count(text: str) -> int | None:
