@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from respool.diff.model import Since
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, DamagedFileError
 from respool.savepoint.manifest import Manifest, SavedFile, SinkPosition, text_of
-from respool.savepoint.store import DamagedSavepoint, Store, check_name, find, is_name, new_folder, read, since
+from respool.savepoint.store import Store, check_name, find, is_name, new_folder, read, since
 from support.small_checkpoint import written
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
@@ -112,7 +112,7 @@ def test_a_savepoint_that_is_not_there(root: Path) -> None:
 def test_a_manifest_that_names_other_files_is_not_used(root: Path, change: dict[str, object], told: str) -> None:
     facts = json.loads(text_of(manifest("one")))
     written(root, {"one/manifest.json": json.dumps(facts | change)})
-    with pytest.raises(DamagedSavepoint, match=told):
+    with pytest.raises(DamagedFileError, match=told):
         Store(str(root)).get("one")
 
 
