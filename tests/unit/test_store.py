@@ -75,7 +75,7 @@ def test_a_manifest_that_cannot_be_read_is_reported(root: Path) -> None:
     savepoints, damaged = Store(str(root)).look()
     assert [one.manifest.name for one in savepoints] == ["z"]
     assert len(damaged) == 1
-    assert damaged[0].startswith(f"{root}/odd/manifest.json cannot be read: ")
+    assert damaged[0] == f"{root}/odd/manifest.json is a folder; expected a regular file."
 
 
 def test_a_savepoint_is_got_by_name_or_place(root: Path) -> None:
