@@ -13,8 +13,8 @@ from benchmarks.engines import BATCH, Engine, Task, environ_of
 from benchmarks.environments import Place
 from benchmarks.results import Run, run_of
 from benchmarks.truth import wrong_sessions, wrong_windows
-from respool import topics
-from respool.kafka import Kafka
+from respool.kafka import topics
+from respool.kafka.cluster import KafkaCluster
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Bench:
     """
 
     place: Place
-    kafka: Kafka
+    kafka: KafkaCluster
     broker: int
     limit: float
     say: Callable[[str], None]
@@ -107,7 +107,7 @@ def _output(job: str, name: str, folder: Path) -> str:
     return str(folder / "table") if job == "archive" else f"out-{name}"
 
 
-def _wrong(kafka: Kafka, engine: Engine, task: Task, events: Data) -> str | None:
+def _wrong(kafka: KafkaCluster, engine: Engine, task: Task, events: Data) -> str | None:
     promise = engine.promises[task.job]
     if task.job == "counts":
         published = output.windows(kafka, task.output)
@@ -118,7 +118,7 @@ def _wrong(kafka: Kafka, engine: Engine, task: Task, events: Data) -> str | None
     return output.wrong_archive(events.truth, Path(task.output))
 
 
-def _remove(kafka: Kafka, name: str) -> None:
+def _remove(kafka: KafkaCluster, name: str) -> None:
     """Delete the topics of a run, including the internal topics of its engine."""
     for topic in topics.list_topics(kafka):
         if name in topic.name:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.truth import Notes, Truth
-from respool import topics
-from respool.kafka import Kafka
-from respool.topics import Message
+from respool.kafka import producer, topics
+from respool.kafka.cluster import KafkaCluster
+from respool.kafka.producer import Message
 from respool.visits.generator import VisitsPlan, generate
 
 PARTITIONS = 2
@@ -35,7 +35,7 @@ class Data:
         return self.truth.events
 
 
-def prepare(kafka: Kafka, folder: Path, events: int, visits: int, say: Callable[[str], None]) -> Data:
+def prepare(kafka: KafkaCluster, folder: Path, events: int, visits: int, say: Callable[[str], None]) -> Data:
     """Return events with so many concurrent visits; they are generated unless the topic contains them.
 
     Args:
@@ -47,17 +47,17 @@ def prepare(kafka: Kafka, folder: Path, events: int, visits: int, say: Callable[
     """
     topic = f"visits-{events}-{visits}"
     kept = folder / f"{topic}.pickle"
-    if kept.exists() and topics.exists(kafka, topic):
+    if kept.exists() and topics.topic_exists(kafka, topic):
         truth: Truth = pickle.loads(kept.read_bytes())  # noqa: S301  (only written below)
         if sum(topics.end_offsets(kafka, topic).values()) == truth.events:
             return Data(topic, truth)
-    if topics.exists(kafka, topic):  # an earlier run was interrupted
+    if topics.topic_exists(kafka, topic):  # an earlier run was interrupted
         topics.delete(kafka, topic)
     begin = time.monotonic()
     topics.create(kafka, topic, PARTITIONS)
     notes = Notes()
     plan = VisitsPlan(count=events, visits=visits, pages_per_visit=PAGES)
-    topics.produce(kafka, topic, _noted(generate(plan), notes))
+    producer.produce(kafka, topic, _noted(generate(plan), notes))
     truth = notes.truth()
     folder.mkdir(parents=True, exist_ok=True)
     kept.write_bytes(pickle.dumps(truth))
@@ -65,13 +65,13 @@ def prepare(kafka: Kafka, folder: Path, events: int, visits: int, say: Callable[
     return Data(topic, truth)
 
 
-def forget(kafka: Kafka, folder: Path, data: Data) -> None:
+def forget(kafka: KafkaCluster, folder: Path, data: Data) -> None:
     """Delete events that are no longer needed."""
     topics.delete(kafka, data.topic)
     (folder / f"{data.topic}.pickle").unlink(missing_ok=True)
 
 
-def tidy(kafka: Kafka, folder: Path) -> None:
+def tidy(kafka: KafkaCluster, folder: Path) -> None:
     """Delete the folders and topics of failed and interrupted runs."""
     clear(folder / "runs")
     for topic in topics.list_topics(kafka):

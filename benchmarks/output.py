@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.truth import SessionResult, Truth, minute_of
-from respool import topics
-from respool.kafka import Kafka
+from respool.kafka import topics
+from respool.kafka.cluster import KafkaCluster
 
 
-def windows(kafka: Kafka, topic: str) -> Iterator[tuple[int, int]]:
+def windows(kafka: KafkaCluster, topic: str) -> Iterator[tuple[int, int]]:
     """Yield the starts of windows and their counts, in the order in which they were published."""
     for _, value in _records(kafka, topic):
         if value is not None:
@@ -18,7 +18,7 @@ def windows(kafka: Kafka, topic: str) -> Iterator[tuple[int, int]]:
             yield minute_of(result["window"]["start"]), result["count"]
 
 
-def sessions(kafka: Kafka, topic: str) -> Iterator[SessionResult]:
+def sessions(kafka: KafkaCluster, topic: str) -> Iterator[SessionResult]:
     """Yield the results of sessions; those of a visit in the order in which they were published."""
     for key, value in _records(kafka, topic):
         result: dict[str, Any] = json.loads((value or key or b"{}").decode())  # parsing bytes takes twice as long
@@ -66,7 +66,7 @@ def _adds(table: Any) -> dict[str, list[Any]]:
     return dict(pa.table(table.get_add_actions(flatten=True)).to_pydict())
 
 
-def _records(kafka: Kafka, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
+def _records(kafka: KafkaCluster, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
     """Yield keys and values, partition by partition, so that the records of a key are in order."""
     from confluent_kafka import Consumer, TopicPartition
 

@@ -28,18 +28,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
-from respool.archive.known import Archived
+from respool.archive.high_water import ArchivedOffsets
 from respool.archive.reader import ArchiveReader
 from respool.archive.table import COLUMNS, PARTITION_COLUMNS, Size
-from respool.local.session import session_of, spark_session
-from respool.reprocess.archived import check_beginning, wait_until_archived
-from respool.reprocess.compute import Computation
-from respool.reprocess.live import Live
-from respool.reprocess.plan import Plan, Request, make_plan
-from respool.reprocess.run import Job, preview
+from respool.reprocess.completeness import check_beginning, wait_until_archived
+from respool.reprocess.computation import Computation
+from respool.reprocess.job import ReprocessJob, preview
+from respool.reprocess.live import LiveQuery
+from respool.reprocess.plan import Plan, ReprocessRequest, make_plan
 from respool.settings import Settings
-from respool.span import Span
+from respool.spark.session import session_of, spark_session
 from respool.testing import records_table
+from respool.times import Span
 from respool.visits.counts import visit_counts
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def make_archives(folder: Path, days: Sequence[int], per_hour: int) -> list[Arch
     growing = folder / "growing"
     archives = []
     for day in range(max(days)):
-        known = Archived(day - 1, {(TOPIC, 0): day * 24 * per_hour - 1} if day else {})
+        known = ArchivedOffsets(day - 1, {(TOPIC, 0): day * 24 * per_hour - 1} if day else {})
         write_deltalake(
             str(growing),
             _visits(day, per_hour),
@@ -149,13 +149,13 @@ def expected(per_hour: int) -> int:
 def by_reprocess(spark: "SparkSession", archive: Archive, count: int) -> Measured:
     """Compute the window as `respool reprocess --dry-run` does."""
     pipeline = visit_counts(topic=TOPIC)
-    live = Live("a checkpoint", 1, FIRST + timedelta(days=1), {0: archive.records})
+    live = LiveQuery("a checkpoint", 1, FIRST + timedelta(days=1), {0: archive.records})
     start = time.perf_counter()
     wait_until_archived(spark, None, archive.table, TOPIC, live, lambda text: None)
     reader = ArchiveReader(archive.table)
-    plan = make_plan(Request(pipeline, ASKED), reader, live, _NOW)
+    plan = make_plan(ReprocessRequest(pipeline, ASKED), reader, live, _NOW)
     check_beginning(spark, reader, plan)
-    result = preview(Job(spark, None, Settings(), plan, reader), 20, lambda done, results: None)
+    result = preview(ReprocessJob(spark, None, Settings(), plan, reader), 20, lambda done, results: None)
     seconds = time.perf_counter() - start
     counts = [json.loads(value)["count"] for value in result.values]
     require("reprocess", archive, counts, count)

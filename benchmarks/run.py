@@ -21,10 +21,10 @@ from benchmarks.comparing import Bench, compare
 from benchmarks.engines import ENGINES, RESPOOL, Engine
 from benchmarks.environments import NotAvailable, Place
 from benchmarks.results import Results
-from respool.kafka import Kafka
+from respool.kafka.cluster import KafkaCluster
 from respool.local import broker
-from respool.local.session import spark_session
 from respool.settings import Settings
+from respool.spark.session import spark_session
 
 JOBS = ("counts", "sessions", "archive", "growth", "reprocess", "rewind", "start")
 COMPARED = ("counts", "sessions", "archive")
@@ -118,7 +118,7 @@ def measure(asked: argparse.Namespace, results: Results) -> None:
         results.reprocess = _reprocess(place, asked)
     if set(asked.only) & {*COMPARED, "growth", "start"}:
         with broker.running(Settings(home=place.folder / "broker")) as started:
-            bench = Bench(place, Kafka(started.address), started.pid, asked.limit, say)
+            bench = Bench(place, KafkaCluster(started.address), started.pid, asked.limit, say)
             data.tidy(bench.kafka, place.folder)
             _with_broker(bench, asked, engines, results)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import lru_cache
 
+from respool.sessions.rules import sessions_of
 from respool.visits.generator import VisitsPlan
-from respool.visits.session_rules import sessions_of
 
 WINDOW = 10
 GAP = 10

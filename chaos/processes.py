@@ -74,7 +74,7 @@ def _with_roles(processes: list[Process]) -> list[Process]:
 
 
 def _is_daemon(command: str) -> bool:
-    return "pyspark.daemon" in command or "respool.local.python_daemon" in command
+    return "pyspark.daemon" in command or "respool.spark.python_daemon" in command
 
 
 def send(pid: int, number: signal.Signals) -> bool:
@@ -98,7 +98,7 @@ def wait_until_gone(marker: str, group: str | None, seconds: float) -> list[Proc
 
 def makes_class_archive(process: Process) -> bool:
     """Return whether a process builds the class archive for faster starts of Spark; it may outlive a run."""
-    return "respool.local.class_archive" in process.command or "ArchiveClassesAtExit" in process.command
+    return "respool.spark.class_archive" in process.command or "ArchiveClassesAtExit" in process.command
 
 
 def kill_all(marker: str) -> int:

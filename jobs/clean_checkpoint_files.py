@@ -3,6 +3,6 @@
 It takes the options of `respool checkpoint rewind`; `respool checkpoint undo visit-windows` takes it back.
 """
 
-from respool.cli.jobs import rewind_job
+from respool.cli.app import rewind_job
 
 rewind_job("visit-windows")

@@ -3,6 +3,6 @@
 It takes the options of `respool reprocess`; the live query goes on meanwhile.
 """
 
-from respool.cli.jobs import reprocess_job
+from respool.cli.app import reprocess_job
 
 reprocess_job("visit-counts")

@@ -3,6 +3,6 @@
 Start it with `python`, or with `spark-submit --jars "$(respool jars)"`; it takes the options of `respool run`.
 """
 
-from respool.cli.jobs import run_job
+from respool.cli.app import run_job
 
 run_job("visit-windows")

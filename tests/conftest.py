@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
-from respool import topics
-from respool.kafka import Kafka
+from respool.kafka import topics
+from respool.kafka.cluster import KafkaCluster
 from respool.local import broker
-from respool.local.session import spark_session
 from respool.settings import Settings
+from respool.spark.session import spark_session
 from support import jvm
 
 if TYPE_CHECKING:
@@ -62,14 +62,14 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 @pytest.fixture(scope="session")
-def kafka(settings: Settings) -> Iterator[Kafka]:
+def kafka(settings: Settings) -> Iterator[KafkaCluster]:
     """A real broker."""
     with broker.running(settings) as started:
-        yield Kafka(started.address)
+        yield KafkaCluster(started.address)
 
 
 @pytest.fixture
-def topic(kafka: Kafka) -> str:
+def topic(kafka: KafkaCluster) -> str:
     """A fresh topic of two partitions."""
     name = f"test-{uuid.uuid4().hex[:12]}"
     topics.create(kafka, name, partitions=2)

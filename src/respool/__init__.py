@@ -3,11 +3,11 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from respool._version import __version__
+
 if TYPE_CHECKING:
-    from respool.archive.pipelines import archive_of
-    from respool.checking import Finding, check
-    from respool.decode import JsonDecoder
-    from respool.delta_sink import DeltaSink
+    from respool.archive.sink import archive_pipeline
+    from respool.decoders.json import JsonDecoder
     from respool.errors import (
         BatchUnavailableError,
         BrokerError,
@@ -32,16 +32,18 @@ if TYPE_CHECKING:
         UnreadableFileError,
         UsageError,
     )
-    from respool.pipeline import Pipeline
-    from respool.results import ByArrival, Sessions, Windows
-    from respool.sinks import ConsoleSink, FunctionSink, KafkaSink
+    from respool.operations.check import Finding, check
+    from respool.pipeline.definition import Pipeline
+    from respool.pipeline.results import ArrivalDependent, Sessions, Windows
+    from respool.sinks.console import ConsoleSink, FunctionSink
+    from respool.sinks.delta import DeltaSink
+    from respool.sinks.kafka import KafkaSink
 
-__version__ = "0.1.0"
 __all__ = [
+    "ArrivalDependent",
     "BatchUnavailableError",
     "BrokerError",
     "BrokerUnreachable",
-    "ByArrival",
     "ChangeRefusedError",
     "CheckpointError",
     "CheckpointInUseError",
@@ -71,7 +73,7 @@ __all__ = [
     "UsageError",
     "Windows",
     "__version__",
-    "archive_of",
+    "archive_pipeline",
     "check",
 ]
 
@@ -79,37 +81,37 @@ _MODULES = {
     "BatchUnavailableError": "errors",
     "BrokerError": "errors",
     "BrokerUnreachable": "errors",
-    "ByArrival": "results",
+    "ArrivalDependent": "pipeline.results",
     "ChangeRefusedError": "errors",
     "CheckpointError": "errors",
     "CheckpointInUseError": "errors",
     "CheckpointNotFoundError": "errors",
-    "ConsoleSink": "sinks",
+    "ConsoleSink": "sinks.console",
     "DamagedFileError": "errors",
-    "DeltaSink": "delta_sink",
+    "DeltaSink": "sinks.delta",
     "DiffError": "errors",
     "FileError": "errors",
-    "Finding": "checking",
-    "FunctionSink": "sinks",
-    "JsonDecoder": "decode",
-    "KafkaSink": "sinks",
+    "Finding": "operations.check",
+    "FunctionSink": "sinks.console",
+    "JsonDecoder": "decoders.json",
+    "KafkaSink": "sinks.kafka",
     "MachineError": "errors",
-    "Pipeline": "pipeline",
+    "Pipeline": "pipeline.definition",
     "PipelineError": "errors",
     "QueryError": "errors",
     "Refusal": "errors",
     "ReprocessError": "errors",
     "RespoolError": "errors",
-    "Sessions": "results",
+    "Sessions": "pipeline.results",
     "SettingsError": "errors",
     "TopicError": "errors",
     "UnfinishedChangeError": "errors",
     "UnknownFormatVersionError": "errors",
     "UnreadableFileError": "errors",
     "UsageError": "errors",
-    "Windows": "results",
-    "archive_of": "archive.pipelines",
-    "check": "checking",
+    "Windows": "pipeline.results",
+    "archive_pipeline": "archive.sink",
+    "check": "operations.check",
 }
 
 

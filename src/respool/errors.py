@@ -297,13 +297,5 @@ class DiffError(RespoolError):
     """Two outputs cannot be compared."""
 
 
-def did_you_mean(word: str, choices: "list[str]") -> str:
-    """Return ' Did you mean …?' for the choice nearest to `word`, or an empty string."""
-    import difflib
-
-    near = difflib.get_close_matches(word, choices, n=1)
-    return f" Did you mean '{near[0]}'?" if near else ""
-
-
 def _sentences(summary: str, remedy: str = "") -> str:
     return f"{summary}. {remedy}" if remedy else f"{summary}."

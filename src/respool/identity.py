@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from respool.span import duration_text
+from respool.times import duration_text
 from respool.untrusted import Fields, Malformed, parse_json
 
 VERSION = 1

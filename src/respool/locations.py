@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from respool.errors import CheckpointError
+
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 
@@ -20,3 +22,24 @@ def canonical_location(location: str) -> str:
     if scheme_of(location) is not None:
         return location.rstrip("/")
     return str(Path(location).expanduser())
+
+
+OWN = "_respool"  # respool's folder in a checkpoint, which Spark ignores
+
+
+def local_path(location: str) -> Path | None:
+    """Return the path of a folder on a local disk, or None for a URL of another filesystem."""
+    if location.startswith("file:"):
+        return Path("/" + location.removeprefix("file:").lstrip("/"))
+    if re.match(r"dbfs:/(?!/)", location):
+        raise CheckpointError(
+            f"{location} can be read in Databricks only. Name the same folder as it is mounted there, "
+            f"/dbfs/{location.removeprefix('dbfs:/')}, or a copy of it on a disk or an object store."
+        )
+    return Path(location) if scheme_of(location) is None else None
+
+
+def absolute(location: str) -> str:
+    """Return a folder or URL as it is known from any folder."""
+    path = local_path(location)
+    return location.rstrip("/") if path is None else str(path.expanduser().absolute())

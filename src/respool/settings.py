@@ -5,7 +5,9 @@ it stands. A secret need not be written down: a value of the `[kafka]` or `[spar
 `file:` is taken from that variable or file; an address, `file://…`, is left as it is.
 """
 
+import errno
 import os
+import stat
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -13,9 +15,9 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
-from respool.errors import SettingsError, did_you_mean
+from respool.errors import SettingsError
 from respool.locations import scheme_of
-from respool.small_files import read_small_text
+from respool.text import did_you_mean
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -241,3 +243,23 @@ def _secret(where: str, text: str, environ: Mapping[str, str], folder: Path) -> 
         except UnicodeDecodeError as error:
             raise SettingsError(f"{where} asks for the file {file}, which is not text. Correct its name.") from error
     return text
+
+
+MOST_BYTES = 2**20  # the certificates of all public authorities take a quarter of it
+
+
+def read_small_text(file: Path) -> str:
+    """Return the text of a regular file; a device, which may never end, and a pipe, which may block, are refused.
+
+    Raises:
+        OSError: It cannot be read, is not a regular file, or is too large; `strerror` says which.
+        UnicodeDecodeError: It is not UTF-8.
+    """
+    facts = file.stat()
+    if stat.S_ISDIR(facts.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "Is a directory", str(file))
+    if not stat.S_ISREG(facts.st_mode):
+        raise OSError(errno.EINVAL, "it is a device, a pipe or a socket; expected a regular file", str(file))
+    if facts.st_size > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"it has {facts.st_size:,} bytes; expected at most {MOST_BYTES:,}", str(file))
+    return file.read_text(encoding="utf-8")

@@ -14,12 +14,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from respool import progress
-from respool.local.session import session_of, spark_session
-from respool.pipeline import Pipeline
-from respool.progress import Progress
-from respool.records import SCHEMA
+from respool.kafka.records import SCHEMA
+from respool.pipeline.definition import Pipeline
+from respool.running import progress
+from respool.running.progress import BatchProgress
 from respool.settings import Settings
+from respool.spark.session import session_of, spark_session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +29,7 @@ Value = Mapping[str, Any] | bytes | None
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchResult:
     """One micro-batch that ran.
 
     Attributes:
@@ -56,7 +56,7 @@ def local_spark() -> "Iterator[SparkSession]":
 
 def run_batches(
     spark: "SparkSession", pipeline: Pipeline, batches: Sequence[Sequence[Value]], checkpoint: Path | None = None
-) -> list[Batch]:
+) -> list[BatchResult]:
     """Run a pipeline's own decoding, watermark and transform as a stream, without its source and its sink.
 
     Args:
@@ -82,7 +82,7 @@ def run_batches(
         query = writer.option("checkpointLocation", str(checkpoint or f"{folder}/checkpoint")).start()
         try:
             first = 0
-            told: dict[int, Progress] = {}
+            told: dict[int, BatchProgress] = {}
             for number, values in enumerate(batches):
                 _write(records_table(pipeline.topic, first, values), source / f"{number:06}.parquet")
                 first += len(values)
@@ -91,7 +91,7 @@ def run_batches(
         finally:
             query.stop()
     return [
-        Batch(batch, rows, told[batch].watermark, told[batch].late_rows or 0, told[batch].rejected)
+        BatchResult(batch, rows, told[batch].watermark, told[batch].late_rows or 0, told[batch].rejected)
         for batch, rows in sorted(emitted.items())
     ]
 

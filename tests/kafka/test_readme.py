@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from respool import topics
-from respool.kafka import Kafka
-from respool.pipeline import find
+from respool.kafka import topics
+from respool.kafka.cluster import KafkaCluster
+from respool.pipeline.registry import find_pipeline
 from respool.settings import load
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
@@ -24,7 +24,7 @@ def block(language: str, holding: str) -> str:
     return found[0]
 
 
-def test_the_pipeline_of_the_readme_runs(kafka: Kafka, tmp_path: Path, respool: str) -> None:
+def test_the_pipeline_of_the_readme_runs(kafka: KafkaCluster, tmp_path: Path, respool: str) -> None:
     (tmp_path / "shop.py").write_text(block("python", "orders = Pipeline("), encoding="utf-8")
     commands = block("", "respool run shop:orders shop:orders_archive --available-now").replace(
         "respool ", f"{respool} "
@@ -72,7 +72,9 @@ def test_the_settings_of_the_readme_are_read(tmp_path: Path) -> None:
     settings = load(environ={"KAFKA_PASSWORD": "secret"}, folder=tmp_path)
     assert settings.kafka["sasl.password"] == "secret"
     assert settings.spark == {"spark.executor.memory": "4g"}
-    assert find("visit-counts", settings.pipelines["visit-counts"]).summary.startswith("Counts visits in windows of 15")
+    assert find_pipeline("visit-counts", settings.pipelines["visit-counts"]).summary.startswith(
+        "Counts visits in windows of 15"
+    )
 
 
 @cache

@@ -3,11 +3,10 @@
 from collections import Counter
 from pathlib import Path
 
-from respool import topics
-from respool.demo.output import printed_visits
 from respool.demo.player import sent_visits
-from respool.demo.process import Running
-from respool.kafka import Kafka
+from respool.demo.process import RunningCommand, printed_visits
+from respool.kafka import producer, topics
+from respool.kafka.cluster import KafkaCluster
 from respool.local import broker
 from respool.settings import Settings
 from respool.visits.generator import VisitsPlan, generate
@@ -19,18 +18,18 @@ PATIENCE = 180
 def test_a_batch_that_was_killed_half_way_runs_again_whole(tmp_path: Path) -> None:
     words = ("run", "micro-batch", "--trigger", "0s", "--max-offsets-per-trigger", str(BATCH), "--no-dead-letter")
     with broker.running(Settings(home=tmp_path)) as started:
-        kafka = Kafka(started.address)
+        kafka = KafkaCluster(started.address)
         topics.create(kafka, "visits", partitions=2)
-        topics.produce(kafka, "visits", generate(VisitsPlan(count=3 * BATCH)))
+        producer.produce(kafka, "visits", generate(VisitsPlan(count=3 * BATCH)))
 
-        killed = Running(words, tmp_path, show=lambda line: None)
+        killed = RunningCommand(words, tmp_path, show=lambda line: None)
         killed.wait_for(lambda lines: len(lines) > 1.2 * BATCH, PATIENCE)
         killed.kill()
         checkpoint = tmp_path / "checkpoints" / "micro-batch"
         assert (checkpoint / "offsets" / "1").is_file()
         assert not (checkpoint / "commits" / "1").exists()  # it was in the middle of batch 1
 
-        again = Running((*words, "--available-now"), tmp_path, show=lambda line: None)
+        again = RunningCommand((*words, "--available-now"), tmp_path, show=lambda line: None)
         assert again.finish(PATIENCE) == 0
         sent = Counter(sent_visits(kafka, "visits"))
 

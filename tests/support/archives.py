@@ -5,16 +5,16 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from respool.archive.pipelines import archive_of
 from respool.archive.reader import ArchiveReader
+from respool.archive.sink import archive_pipeline
 from respool.archive.table import locate
-from respool.kafka import Kafka
-from respool.local.session import session_of
-from respool.pipeline import Pipeline
-from respool.reprocess.compute import Computation
-from respool.reprocess.live import Live
-from respool.reprocess.plan import Plan, Request, make_plan
-from respool.sinks import Write
+from respool.kafka.cluster import KafkaCluster
+from respool.pipeline.definition import Pipeline
+from respool.reprocess.computation import Computation
+from respool.reprocess.live import LiveQuery
+from respool.reprocess.plan import Plan, ReprocessRequest, make_plan
+from respool.sinks.protocol import WriteContext
+from respool.spark.session import session_of
 from respool.testing import Value, records_table
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ NOW = datetime(2027, 1, 1, tzinfo=timezone.utc)
 
 def write_archive(spark: "SparkSession", home: Path, pipeline: Pipeline, batches: Sequence[Sequence[Value]]) -> str:
     """Archive records as the pipeline's own archive would; return the table."""
-    archiving = archive_of(pipeline)
+    archiving = archive_pipeline(pipeline)
     session = session_of(spark, archiving)
     first = 0
     for number, values in enumerate(batches):
         records = session.createDataFrame(records_table(pipeline.topic, first, values))
-        write = Write(archiving.name, number, Kafka("nowhere:9"), home)
+        write = WriteContext(archiving.name, number, KafkaCluster("nowhere:9"), home)
         archiving.sink.write(archiving.transform(records.coalesce(1)), write)
         first += len(values)
     return locate(archiving.archive or "", home)
@@ -79,12 +79,12 @@ def _hours(times: Sequence[datetime]) -> "dict[str, pa.Array]":
     }
 
 
-def plan_of(request: Request, table: str, live: Live | None = None, version: int | None = None) -> Plan:
+def plan_of(request: ReprocessRequest, table: str, live: LiveQuery | None = None, version: int | None = None) -> Plan:
     """Return the plan of a request."""
     return make_plan(request, ArchiveReader(table, version), live, NOW)
 
 
-def computation_of(spark: "SparkSession", request: Request, table: str) -> Computation:
+def computation_of(spark: "SparkSession", request: ReprocessRequest, table: str) -> Computation:
     """Return what computes a request."""
     plan = plan_of(request, table)
     return Computation(session_of(spark, request.pipeline), plan, ArchiveReader(table, plan.version))

@@ -9,11 +9,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from respool.kafka import Kafka
-from respool.progress import Progress
-from respool.runner import Runner, RunOptions
+from respool.kafka.cluster import KafkaCluster
+from respool.running.progress import BatchProgress
+from respool.running.runner import Runner, RunOptions
 from respool.settings import Settings
-from respool.visits.archive import visits_archive
+from respool.visits.events import visits_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +32,7 @@ class ArchiveStage:
     """
 
     spark: "SparkSession"
-    kafka: Kafka
+    kafka: KafkaCluster
     settings: Settings
 
     @property
@@ -44,9 +44,9 @@ class ArchiveStage:
         return self.settings.checkpoints / "visits-archive"
 
     @contextmanager
-    def running(self, topic: str, **options: Any) -> Iterator[list[Progress]]:
+    def running(self, topic: str, **options: Any) -> Iterator[list[BatchProgress]]:
         """Archive a topic as long as the block lasts."""
-        told: list[Progress] = []
+        told: list[BatchProgress] = []
         wanted = RunOptions(trigger=timedelta(0), **options)
         with Runner(self.spark, self.kafka, self.settings, wanted, told.append, print) as runner:
             runner.start([visits_archive(topic=topic, table="visits_table")])
@@ -58,9 +58,9 @@ class ArchiveStage:
                 runner.request_stop()
                 waiting.join(PATIENCE)
 
-    def run(self, topic: str, **options: Any) -> list[Progress]:
+    def run(self, topic: str, **options: Any) -> list[BatchProgress]:
         """Archive what is in a topic now."""
-        told: list[Progress] = []
+        told: list[BatchProgress] = []
         wanted = RunOptions(available_now=True, **options)
         with Runner(self.spark, self.kafka, self.settings, wanted, told.append, print) as runner:
             runner.start([visits_archive(topic=topic, table="visits_table")])

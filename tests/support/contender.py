@@ -9,12 +9,14 @@ import sys
 from contextlib import ExitStack
 from datetime import datetime, timezone
 
-from respool.checkpoint import apply, lease
-from respool.checkpoint.remote_files import RemoteFiles
-from respool.checkpoint.steps import Journal, Left
+from respool.checkpoint.journal import apply
+from respool.checkpoint.journal.steps import Journal, LogEnds
 from respool.errors import CheckpointError
-from respool.savepoint.manifest import Manifest, SinkPosition
-from respool.savepoint.store import Store, new_folder
+from respool.savepoint.manifest import SavepointManifest
+from respool.savepoint.store import SavepointStore, new_folder
+from respool.sinks.registry import SinkPosition
+from respool.storage import lease
+from respool.storage.remote import RemoteFolder
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 ME = f"process-{os.getpid()}"
@@ -27,21 +29,21 @@ JOURNAL = Journal(
     started=NOW,
     batch=4,
     same_range=False,
-    newest=Left(4, 4),
-    left=Left(3, 3),
+    newest=LogEnds(4, 4),
+    left=LogEnds(3, 3),
     steps=(),
 )
-_ask = RemoteFiles._ask
+_ask = RemoteFolder._ask
 
 
 def create(kind: str, where: str) -> None:
     """Create a file; raise CheckpointError when another process has."""
     if kind == "fence":
-        apply._fence(JOURNAL, RemoteFiles(where))
+        apply._fence(JOURNAL, RemoteFolder(where))
     elif kind == "journal":
-        apply.begin(JOURNAL, RemoteFiles(where))
+        apply.begin(JOURNAL, RemoteFolder(where))
     elif kind == "manifest":
-        Store(where).add(_manifest())
+        SavepointStore(where).add(_manifest())
     else:
         held = lease.hold(where)
         if held is None:
@@ -50,8 +52,8 @@ def create(kind: str, where: str) -> None:
         kept.enter_context(held)
 
 
-def _manifest() -> Manifest:
-    return Manifest(
+def _manifest() -> SavepointManifest:
+    return SavepointManifest(
         name="one",
         created=NOW,
         reason=ME,
@@ -74,12 +76,12 @@ def _manifest() -> Manifest:
 
 if __name__ == "__main__":
     kept = ExitStack()
-    RemoteFiles("s3://plain/warm-up").exclusive()
+    RemoteFolder("s3://plain/warm-up").exclusive()
     print("ready", flush=True)
     for line in sys.stdin:
         kept.close()
         kind, where, blind = line.split()
-        RemoteFiles._ask = (lambda self, path: None) if blind == "blind" else _ask  # type: ignore[method-assign]
+        RemoteFolder._ask = (lambda self, path: None) if blind == "blind" else _ask  # type: ignore[method-assign]
         try:
             create(kind, where)
             print("won", flush=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from respool.checkpoint.verifying import state_stream
+from respool.format import state_stream
 
 _BLOCK = struct.Struct("<8sBiiI")
 _SIZES = (b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\0\0\0\0", b"\xff\xff", b"\0\x01\0\0")

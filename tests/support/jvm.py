@@ -28,11 +28,11 @@ def archive_in(folder: Path) -> Iterator[Path]:
     """Return where the archive is or will be; write it meanwhile when it is missing and no other process does."""
     import pyspark
 
-    from respool.local import own_classes
     from respool.local.java import find_java
+    from respool.spark import jvm_classes
 
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"spark-{pyspark.__version__}-java-{find_java().version}-{own_classes.jar_digest()[:8]}.jsa"
+    file = folder / f"spark-{pyspark.__version__}-java-{find_java().version}-{jvm_classes.jar_digest()[:8]}.jsa"
     with open(folder / "lock", "w", encoding="ascii") as lock:
         process = None
         if not file.exists() and _alone(lock.fileno()) and not file.exists():
@@ -57,8 +57,8 @@ def write(file: Path) -> NoReturn:
     """Write the archive, the classes that a small query loads, and end the process."""
     from pyspark import SparkContext
 
-    from respool.local.session import spark_session
     from respool.settings import Settings
+    from respool.spark.session import spark_session
 
     new = file.with_suffix(".new")
     spark = {"spark.driver.extraJavaOptions": f"{_QUICK} -Xlog:disable -XX:ArchiveClassesAtExit={new}"}

@@ -8,19 +8,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from respool import records, topics
-from respool.archive.pipelines import archive_of
-from respool.cli.reprocess_inputs import Inputs, find_inputs
-from respool.kafka import Kafka
-from respool.local.session import session_of
-from respool.pipeline import Pipeline, find
-from respool.reprocess.audit import Report, audit
-from respool.reprocess.manifest import Manifest, Runs
-from respool.reprocess.run import Job, reprocess
-from respool.runner import Runner, RunOptions
+from respool.archive.sink import archive_pipeline
+from respool.kafka import consumer, producer, records, topics
+from respool.kafka.cluster import KafkaCluster
+from respool.kafka.consumer import Record
+from respool.operations.reprocess import Inputs, find_inputs
+from respool.pipeline.definition import Pipeline
+from respool.pipeline.registry import find_pipeline
+from respool.reprocess.audit import AuditReport, audit
+from respool.reprocess.job import ReprocessJob, reprocess
+from respool.reprocess.runs import ReprocessManifest, Runs
+from respool.running.runner import Runner, RunOptions
 from respool.settings import Settings
-from respool.sinks import Write
-from respool.topics import Record
+from respool.sinks.protocol import WriteContext
+from respool.spark.session import session_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,18 +41,18 @@ class Stage:
 
     spark: "SparkSession"
     settings: Settings
-    kafka: Kafka
+    kafka: KafkaCluster
     name: str
     values: dict[str, str]
 
     @property
     def pipeline(self) -> Pipeline:
-        return find(self.name, self.values)
+        return find_pipeline(self.name, self.values)
 
     def send(self, *values: dict[str, Any] | bytes) -> None:
         """Send values to one partition, so that their order is certain."""
         encoded = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in values]
-        topics.produce_together(self.kafka, self.pipeline.topic, encoded)
+        producer.produce_together(self.kafka, self.pipeline.topic, encoded)
 
     def live(self, archived: bool = True, **options: Any) -> None:
         """Run the pipeline over what is there now, and archive it."""
@@ -61,12 +62,14 @@ class Stage:
 
     def archive(self) -> None:
         """Archive what is there now, as one batch of the pipeline's archive."""
-        archiving = archive_of(self.pipeline)
+        archiving = archive_pipeline(self.pipeline)
         session = session_of(self.spark, archiving)
         starts, ends = (ask(self.kafka, archiving.topic) for ask in (topics.start_offsets, topics.end_offsets))
         offsets = {partition: (starts[partition], end) for partition, end in ends.items()}
         found = records.read_offsets(session, self.kafka, archiving.topic, offsets)
-        archiving.sink.write(archiving.transform(found), Write(archiving.name, 0, self.kafka, self.settings.home))
+        archiving.sink.write(
+            archiving.transform(found), WriteContext(archiving.name, 0, self.kafka, self.settings.home)
+        )
 
     def batches(self, *batches: Sequence[dict[str, Any] | bytes], archived: bool = True) -> None:
         """Send batches, and run the pipeline and its archive over them, batch by batch as they are given.
@@ -90,10 +93,10 @@ class Stage:
         values = [f"{name}={value}" for name, value in self.values.items()]
         return find_inputs(self.settings, self.name, (start, end), values=values, **{**defaults, **options})
 
-    def job(self, start: str, end: str, **options: Any) -> Job:
+    def job(self, start: str, end: str, **options: Any) -> ReprocessJob:
         inputs = self.inputs(start, end, **options)
         plan, reader = inputs.settled(self.spark)
-        return Job(self.spark, inputs.kafka, self.settings, plan, reader)
+        return ReprocessJob(self.spark, inputs.kafka, self.settings, plan, reader)
 
     def reprocess(
         self,
@@ -102,18 +105,18 @@ class Stage:
         run: str | None = None,
         on_slice: Callable[[int, int], None] = lambda done, count: None,
         **options: Any,
-    ) -> Manifest:
+    ) -> ReprocessManifest:
         output = options.pop("output", None)
         runs = Runs(self.settings.home)
         job, manifest = self.inputs(start, end, **options).begin(self.spark, runs, output, run)
         return reprocess(job, manifest, runs, on_slice)
 
-    def audit(self, start: str, end: str, fix: str | None = None, most: int = 1000, **options: Any) -> Report:
+    def audit(self, start: str, end: str, fix: str | None = None, most: int = 1000, **options: Any) -> AuditReport:
         return audit(self.job(start, end, **options), most, fix, lambda done, count: None)
 
     def published(self) -> list[Record]:
         topic: str = self.pipeline.sink.topic  # type: ignore[attr-defined]
-        return list(topics.read(self.kafka, topic))
+        return list(consumer.read(self.kafka, topic))
 
     def upserted(self) -> dict[str, dict[str, Any]]:
         """What a consumer that upserts by key has in the end."""
@@ -138,7 +141,7 @@ class Stage:
 
 
 def stage(
-    spark: "SparkSession", kafka: Kafka, settings: Settings, home: Path, name: str, topic: str, **values: str
+    spark: "SparkSession", kafka: KafkaCluster, settings: Settings, home: Path, name: str, topic: str, **values: str
 ) -> Stage:
     """Return a stage for a pipeline that reads `topic` and writes to `<topic>-results`."""
     here = replace(settings, home=home, bootstrap_servers=kafka.bootstrap_servers)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from respool import FunctionSink, Pipeline
-from respool.checkpoint.lease import Lease
+from respool.storage.lease import Lease
 from respool.visits.events import VISIT
 
 if TYPE_CHECKING:

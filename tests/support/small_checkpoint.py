@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from respool.checkpoint.local_files import LocalFiles
-from respool.checkpoint.read import Checkpoint
+from respool.checkpoint.snapshot import CheckpointSnapshot
+from respool.storage.local import LocalFolder
 
 
-def written(root: Path, files: Mapping[str, str | bytes]) -> Checkpoint:
+def written(root: Path, files: Mapping[str, str | bytes]) -> CheckpointSnapshot:
     """Write files below a folder, and return it as a checkpoint."""
     for path, content in files.items():
         place = root / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content.encode() if isinstance(content, str) else content)
-    return Checkpoint(LocalFiles(root))
+    return CheckpointSnapshot(LocalFolder(root))
 
 
 def offsets(*ends: Any, watermark: int = 0, planned: int = 0, version: str = "v1", **conf: str) -> str:
@@ -36,7 +36,7 @@ def commit(watermark: int = 0, ids: Mapping[str, list[list[str]]] | None = None)
 
 def kafka(
     root: Path, batches: int = 5, committed: int | None = None, more: Mapping[str, str | bytes] | None = None
-) -> Checkpoint:
+) -> CheckpointSnapshot:
     """Write a checkpoint of a query on the topic `visits`, with one partition of state.
 
     Batch N reads to offset 10 × (N + 1), is planned at second N + 1, and leaves the watermark of N seconds.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from respool.checkpoint import lease
+from respool.storage import lease
 
 
 @pytest.fixture(autouse=True)

@@ -11,17 +11,19 @@ from typing import NoReturn
 import pytest
 
 from respool import errors
-from respool.checkpoint import apply, history, lease, loading, logs, target
-from respool.checkpoint.files import open_reader, read_error, telling
-from respool.checkpoint.local_files import LocalFiles
-from respool.checkpoint.plan import plan_rewind
-from respool.checkpoint.read import Checkpoint
-from respool.checkpoint.request import Request, World
-from respool.checkpoint.steps import Journal
-from respool.checkpoint.target import Last
-from respool.checkpoint.verifying.log_facts import reason
+from respool.checkpoint import reachability, state_versions
+from respool.checkpoint.journal import apply, history
+from respool.checkpoint.journal.steps import Journal
+from respool.checkpoint.planning.request import LastBatches, RewindContext, RewindRequest
+from respool.checkpoint.planning.rewind import plan_rewind
+from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.cli.options import require_answer
+from respool.format import logs
 from respool.savepoint import manifest
+from respool.storage import lease
+from respool.storage.folder import read_error, reason, translate_errors
+from respool.storage.local import LocalFolder
+from respool.storage.open import open_reader
 from support.golden import unpack
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
@@ -29,7 +31,9 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
 def journal_of(folder: Path) -> Journal:
     return plan_rewind(
-        Checkpoint(LocalFiles(folder)), Request(Last(2), words="--last 2"), World(now=NOW, ours=True)
+        CheckpointSnapshot(LocalFolder(folder)),
+        RewindRequest(LastBatches(2), words="--last 2"),
+        RewindContext(now=NOW, ours=True),
     ).journal
 
 
@@ -37,7 +41,7 @@ def journal_of(folder: Path) -> Journal:
 def interrupted(tmp_path: Path) -> Path:
     """A checkpoint with a rewind that was stopped in the middle."""
     folder = unpack(tmp_path, "hdfs")
-    journal, files = journal_of(folder), LocalFiles(folder)
+    journal, files = journal_of(folder), LocalFolder(folder)
 
     def stop(done: int) -> None:
         if done > 2:
@@ -111,13 +115,15 @@ def test_a_missing_checkpoint_has_its_location(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_change_is_in_the_error(interrupted: Path) -> None:
-    from respool.savepoint.create import Wanted, create
-    from respool.savepoint.store import Store
+    from respool.savepoint.create import SavepointRequest, create
+    from respool.savepoint.store import SavepointStore
 
-    pending = history.pending(LocalFiles(interrupted))
+    pending = history.pending(LocalFolder(interrupted))
     assert pending is not None
     with pytest.raises(errors.UnfinishedChangeError) as caught:
-        create(Wanted(str(interrupted), "one"), Store(str(interrupted.parent / "savepoints")), unasked)
+        create(
+            SavepointRequest(str(interrupted), "one"), SavepointStore(str(interrupted.parent / "savepoints")), unasked
+        )
     assert caught.value.pending == pending
     assert caught.value.path == str(interrupted)
     assert "Finish it with: respool checkpoint rewind" in str(caught.value)
@@ -125,7 +131,7 @@ def test_an_interrupted_change_is_in_the_error(interrupted: Path) -> None:
 
 
 def test_the_holder_of_a_locked_checkpoint_is_in_the_error(tmp_path: Path) -> None:
-    from respool.cli.checkpoint import held
+    from respool.cli.commands.checkpoint import held
 
     folder = unpack(tmp_path, "hdfs")
     first = lease.hold(str(folder))
@@ -138,20 +144,20 @@ def test_the_holder_of_a_locked_checkpoint_is_in_the_error(tmp_path: Path) -> No
 
 def test_a_damaged_log_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(errors.DamagedFileError) as caught:
-        logs.planned("offsets/3", "")
+        logs.parse_offset_log("offsets/3", "")
     assert (caught.value.path, caught.value.problem) == ("offsets/3", "it is empty")
     assert "respool checkpoint verify" in caught.value.remedy
     folder = unpack(tmp_path, "hdfs")
-    newest = Checkpoint(LocalFiles(folder)).offsets[-1]
+    newest = CheckpointSnapshot(LocalFolder(folder)).offsets[-1]
     (folder / f"offsets/{newest - 1}").write_bytes(b"")
-    assert target.log_obstacle(Checkpoint(LocalFiles(folder)), newest, same_range=False) == (
+    assert reachability.log_obstacle(CheckpointSnapshot(LocalFolder(folder)), newest, same_range=False) == (
         f"offsets/{newest - 1} is damaged: it is empty"
     )
 
 
 def test_a_newer_format_names_its_version() -> None:
     with pytest.raises(errors.UnknownFormatVersionError) as log:
-        logs.planned("offsets/3", "v9\n{}\n{}")
+        logs.parse_offset_log("offsets/3", "v9\n{}\n{}")
     assert (log.value.path, log.value.version, log.value.supported) == ("offsets/3", "v9", ("v1", "v2"))
     with pytest.raises(errors.UnknownFormatVersionError) as saved:
         manifest.parse("here", b'{"version": 99}')
@@ -162,10 +168,10 @@ def test_state_that_is_not_kept_is_a_batch_that_is_not_available(tmp_path: Path)
     folder = unpack(tmp_path, "hdfs")
     for file in folder.glob("state/0/1/*.*"):
         file.unlink()
-    checkpoint = Checkpoint(LocalFiles(folder))
+    checkpoint = CheckpointSnapshot(LocalFolder(folder))
     store = next(one for one in checkpoint.stores if one.partition == 0)
     with pytest.raises(errors.BatchUnavailableError) as caught:
-        loading.load_of(checkpoint, store, 10_000)
+        state_versions.load_of(checkpoint, store, 10_000)
     assert caught.value.reason.startswith(f"The state of {store.place} lacks versions")
 
 
@@ -200,7 +206,7 @@ def takes_apart(node: ast.AST, name: str | None) -> bool:
 
 
 def test_a_file_that_cannot_be_read_has_the_reason_once() -> None:
-    with pytest.raises(errors.UnreadableFileError) as caught, telling("offsets/3"):
+    with pytest.raises(errors.UnreadableFileError) as caught, translate_errors("offsets/3"):
         raise PermissionError(13, "Permission denied")
     error = read_error("/orders/offsets/3", caught.value)
     assert error.path == "/orders/offsets/3"

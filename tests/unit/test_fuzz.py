@@ -24,24 +24,26 @@ import pytest
 import typer
 
 from respool import process
-from respool.archive import known
-from respool.checkpoint import apply, claim, history, lease, processes
-from respool.checkpoint.delta_log import Log
-from respool.checkpoint.local_files import LocalFiles
-from respool.checkpoint.plan import plan_rewind
-from respool.checkpoint.read import Checkpoint
-from respool.checkpoint.request import Request, World
-from respool.checkpoint.sink import FileSink, replay_of
-from respool.checkpoint.target import ToBatch
-from respool.cli import checkpoint as checkpoint_cli
-from respool.cli import savepoint as savepoint_cli
-from respool.cli.render import say
+from respool.archive import high_water
+from respool.checkpoint import ownership
+from respool.checkpoint.journal import apply, history
+from respool.checkpoint.planning.request import RewindContext, RewindRequest, ToBatch
+from respool.checkpoint.planning.rewind import plan_rewind
+from respool.checkpoint.snapshot import CheckpointSnapshot
+from respool.cli.commands import checkpoint as checkpoint_cli
+from respool.cli.commands import savepoint as savepoint_cli
+from respool.cli.render.output import print_note
+from respool.delta.log import DeltaLog
 from respool.errors import RespoolError
 from respool.local import broker_files
-from respool.reprocess.manifest import Runs
-from respool.results import Windows
-from respool.savepoint.store import Store
-from respool.sinks import kafka_identity
+from respool.pipeline.results import Windows
+from respool.reprocess.runs import Runs
+from respool.savepoint.store import SavepointStore
+from respool.sinks.address import FileAddress
+from respool.sinks.protocol import kafka_identity
+from respool.sinks.registry import replay_of
+from respool.storage import lease, local_lock
+from respool.storage.local import LocalFolder
 from support import damages, fuzzing, golden, savepoints
 
 SEED = int(os.environ.get("RESPOOL_FUZZ_SEED", "20250904"))
@@ -104,7 +106,7 @@ def subjects(tmp_path_factory: pytest.TempPathFactory) -> list[Subject]:
 @pytest.fixture(autouse=True)
 def no_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not look for processes that have files open: it takes most of the time, and reads no file of a checkpoint."""
-    monkeypatch.setattr(processes, "processes_in", lambda folder: ())
+    monkeypatch.setattr(local_lock, "processes_in", lambda folder: ())
 
 
 @pytest.fixture(autouse=True)
@@ -155,7 +157,7 @@ def _escapes(read: Read, rng: Random) -> str | None:
             try:
                 read(rng)
             except RespoolError as error:
-                say(f"error: {error}")  # as `respool` does
+                print_note(f"error: {error}")  # as `respool` does
     except (typer.Exit, typer.BadParameter):
         pass
     except (Exception, TooLongError) as error:
@@ -244,10 +246,10 @@ def _forget(root: Path) -> None:
 
 def _rewound(home: Path, name: str, finish: bool) -> Path:
     root = golden.unpack(home / name, "kafka")
-    checkpoint = Checkpoint(LocalFiles(root))
-    request = Request(ToBatch(checkpoint.next_batch - 2), new_query_id=True, stopped=True, words="--last 2")
-    plan = plan_rewind(checkpoint, request, World(now=NOW))
-    (apply.apply if finish else apply.begin)(plan.journal, LocalFiles(root))
+    checkpoint = CheckpointSnapshot(LocalFolder(root))
+    request = RewindRequest(ToBatch(checkpoint.next_batch - 2), new_query_id=True, stopped=True, words="--last 2")
+    plan = plan_rewind(checkpoint, request, RewindContext(now=NOW))
+    (apply.apply if finish else apply.begin)(plan.journal, LocalFolder(root))
     return root
 
 
@@ -261,12 +263,14 @@ def _changed(home: Path) -> Subject:
         "sink_identity": kafka_identity("x").__dict__,
         "results_identity": Windows("10m").identity().__dict__,
     }
-    notes = {claim.RUN: {**run, "output_key": ["a"], "fixed": {"b": "c"}, **identities}, claim.FORK: fork}
-    notes[claim.PROMOTED] = {"checkpoint": str(root), "journal": "20260101T000000Z-1"}
+    notes = {ownership.RUN: {**run, "output_key": ["a"], "fixed": {"b": "c"}, **identities}, ownership.FORK: fork}
+    notes[ownership.PROMOTED] = {"checkpoint": str(root), "journal": "20260101T000000Z-1"}
     for path, facts in notes.items():
         (root / path).write_text(json.dumps(facts))
-    files = LocalFiles(root)
-    reads: list[Read] = [lambda rng: print(claim.promotion_of(files), claim.last_run(files), claim.fork_of(files))]
+    files = LocalFolder(root)
+    reads: list[Read] = [
+        lambda rng: print(ownership.promotion_of(files), ownership.read_run_record(files), ownership.fork_of(files))
+    ]
     return Subject(root, _files(root, "_respool/history", *notes), [*_reads(root, home / "home"), *reads], weight=4)
 
 
@@ -289,7 +293,7 @@ def _savepoints(home: Path) -> list[Subject]:
     made = []
     for kind in ("kafka", "transform"):
         checkpoint = damages.settled(golden.unpack(home / f"of-{kind}", kind))
-        store = Store(str(home / f"savepoints-{kind}"))
+        store = SavepointStore(str(home / f"savepoints-{kind}"))
         savepoints.save(checkpoint, store)
         root = Path(store.location)
         reads = _savepoint_reads({"savepoints": store.location, "home": home / "home"}, str(checkpoint), home)
@@ -306,7 +310,7 @@ def _file_sink(home: Path) -> Subject:
         entry = {"path": f"file://{root}/{name}", "size": 1, "isDir": False, "modificationTime": 1, "action": "add"}
         damages.written(root / f"_spark_metadata/{number}", f"v1\n{json.dumps(entry)}")
     return Subject(
-        root, _files(root, "_spark"), [lambda rng: print(replay_of(FileSink(str(root)), ["a"], rng.randrange(3)))]
+        root, _files(root, "_spark"), [lambda rng: print(replay_of(FileAddress(str(root)), ["a"], rng.randrange(3)))]
     )
 
 
@@ -315,7 +319,7 @@ def _delta(home: Path) -> Subject:
     root = home / "table"
     stats = {"minValues": {"topic": "visits", "partition": 0}, "maxValues": {"topic": "visits", "partition": 0}}
     stats["maxValues"]["offset"] = 7
-    note = known.Archived(3, {("visits", 0): 7}).to_json()
+    note = high_water.ArchivedOffsets(3, {("visits", 0): 7}).to_json()
     infos = [
         {"operation": "STREAMING UPDATE", "operationParameters": {"epochId": "0"}},
         {"operation": "RESTORE", "operationParameters": {"version": 0}},
@@ -328,15 +332,15 @@ def _delta(home: Path) -> Subject:
         damages.written(root / f"_delta_log/{version:020}.json", "\n".join(json.dumps(one) for one in lines))
 
     def read(rng: Random) -> None:
-        print([str(one) for one in Log(str(root)).lineage(3)])
+        print([str(one) for one in DeltaLog(str(root)).lineage(3)])
 
     def archived(rng: Random) -> None:
         for version in range(4):
             path = root / f"_delta_log/{version:020}.json"
             if path.is_file():
                 text = path.read_text(encoding="utf-8", errors="replace")
-                known.Archived.from_json(known._user_metadata(text))
-                known._added(text)
+                high_water.ArchivedOffsets.from_json(high_water._user_metadata(text))
+                high_water._added(text)
 
     return Subject(root, _files(root, ""), [read, archived])
 

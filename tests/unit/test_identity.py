@@ -7,23 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from respool import pipeline, results, sinks
-from respool.archive.offsets import Place, Range
-from respool.archive.pipelines import archiving
 from respool.archive.repair import held
+from respool.archive.sink import archive_topic
 from respool.archive.table import Reading
-from respool.checkpoint import claim
-from respool.checkpoint.files import open_reader
-from respool.decode import JsonDecoder
-from respool.delta_sink import DeltaSink
+from respool.checkpoint import ownership
+from respool.decoders.json import JsonDecoder
 from respool.errors import CheckpointError, PipelineError
 from respool.identity import FROM_TEXT, Identity, canonical_json, parse_identity
-from respool.pipeline import Pipeline
+from respool.kafka.offsets import OffsetRange, TopicPartition
+from respool.pipeline import registry, results
+from respool.pipeline.definition import Pipeline
+from respool.pipeline.results import ArrivalDependent, Results, Sessions, Windows
 from respool.reprocess.live import read_live
-from respool.results import ByArrival, Results, Sessions, Windows
+from respool.running import claim
 from respool.settings import Settings
-from respool.sinks import ConsoleSink, FunctionSink, KafkaSink, RejectedSink, Sink
-from respool.span import duration_text, parse_duration
+from respool.sinks import protocol
+from respool.sinks.console import ConsoleSink, FunctionSink
+from respool.sinks.delta import DeltaSink
+from respool.sinks.kafka import KafkaSink, RejectedSink
+from respool.sinks.protocol import Sink
+from respool.storage.open import open_reader
+from respool.times import duration_text, parse_duration
 from respool.untrusted import Malformed
 
 DECODER = JsonDecoder("visit_id STRING NOT NULL, event_time TIMESTAMP", "event_time")
@@ -83,7 +87,7 @@ class TestResults:
         assert Windows("10m").identity() != other.identity()
 
     @pytest.mark.parametrize(
-        "kept", [Windows("10m"), Windows("1 hour", "20m"), Sessions("2h", ("a",)), ByArrival("of the order")]
+        "kept", [Windows("10m"), Windows("1 hour", "20m"), Sessions("2h", ("a",)), ArrivalDependent("of the order")]
     )
     def test_the_sentence_of_an_earlier_version_stands_for_them(self, kept: Results) -> None:
         recorded = results.identity_from_text(kept.describe())
@@ -115,25 +119,25 @@ class TestSinks:
             FunctionSink(nothing, "the shop's database"),
             DeltaSink("out/counts", key=("id",)),
             DeltaSink("s3://bucket/out/", key=("id",)),
-            archiving("a", "visits", DECODER, table="visits_table", timezone="UTC").sink,
+            archive_topic("a", "visits", DECODER, table="visits_table", timezone="UTC").sink,
         ],
     )
     def test_the_sentence_of_an_earlier_version_stands_for_a_sink(self, sink: Sink) -> None:
         for on_replay in (sink.on_replay(), ""):
-            recorded = sinks.identity_from_text(sink.describe(), on_replay)
+            recorded = protocol.identity_from_text(sink.describe(), on_replay)
             assert recorded is not None
             assert recorded.version == FROM_TEXT
-            assert recorded.is_same(sinks.identity_of(sink))
-            assert not recorded.is_same(sinks.kafka_identity("elsewhere"))
+            assert recorded.is_same(protocol.identity_of(sink))
+            assert not recorded.is_same(protocol.kafka_identity("elsewhere"))
 
     def test_a_table_of_results_is_not_an_archive(self) -> None:
-        archive = archiving("a", "visits", DECODER, table="same", timezone="UTC").sink
+        archive = archive_topic("a", "visits", DECODER, table="same", timezone="UTC").sink
         table = DeltaSink("same", key=("id",))
         assert archive.describe() == table.describe()
-        assert sinks.identity_of(archive) != table.identity()
-        recorded = sinks.identity_from_text(table.describe(), table.on_replay())
+        assert protocol.identity_of(archive) != table.identity()
+        recorded = protocol.identity_from_text(table.describe(), table.on_replay())
         assert recorded is not None
-        assert not recorded.is_same(sinks.identity_of(archive))
+        assert not recorded.is_same(protocol.identity_of(archive))
 
     def test_a_table_is_the_same_however_its_path_is_spelled(self) -> None:
         assert DeltaSink("a//b/", ("id",)).identity() == DeltaSink("a/./b", ("id",)).identity()
@@ -187,7 +191,7 @@ def ran(settings: Settings, wanted: Pipeline, *, as_earlier: bool = False) -> Pa
     assert lock is not None
     lock.close()
     if as_earlier:
-        file = where / claim.RUN
+        file = where / ownership.RUN
         kept = json.loads(file.read_text())
         assert kept.pop("sink_identity")
         kept.pop("results_identity")
@@ -200,19 +204,21 @@ class TestCheckpoints:
     """What a checkpoint says of the pipeline that ran on it, by this and by an earlier version of respool."""
 
     def test_a_run_is_read(self, as_earlier: bool, settings: Settings) -> None:
-        counts = pipeline.find("visit-counts")
-        run = claim.last_run(open_reader(str(ran(settings, counts, as_earlier=as_earlier))))
+        counts = registry.find_pipeline("visit-counts")
+        run = ownership.read_run_record(open_reader(str(ran(settings, counts, as_earlier=as_earlier))))
         assert run is not None
         assert run.sink_identity is not None
         assert run.results_identity is not None
         assert counts.results is not None
-        assert run.sink_identity.is_same(sinks.identity_of(counts.sink))
+        assert run.sink_identity.is_same(protocol.identity_of(counts.sink))
         assert run.results_identity.is_same(counts.results.identity())
 
     @pytest.mark.parametrize("window", ["10m", "10 minutes", "600 s"])
     def test_a_live_query_is_met_in_another_spelling(self, as_earlier: bool, window: str, settings: Settings) -> None:
-        where = str(ran(settings, pipeline.find("visit-counts"), as_earlier=as_earlier))
-        assert read_live(where, pipeline.find("visit-counts", {"window": window})) is None  # it has no batch yet
+        where = str(ran(settings, registry.find_pipeline("visit-counts"), as_earlier=as_earlier))
+        assert (
+            read_live(where, registry.find_pipeline("visit-counts", {"window": window})) is None
+        )  # it has no batch yet
 
     @pytest.mark.parametrize(
         ("values", "told"),
@@ -224,9 +230,9 @@ class TestCheckpoints:
     def test_a_live_query_of_other_results_is_refused(
         self, as_earlier: bool, values: dict[str, str], told: str, settings: Settings
     ) -> None:
-        where = str(ran(settings, pipeline.find("visit-counts"), as_earlier=as_earlier))
+        where = str(ran(settings, registry.find_pipeline("visit-counts"), as_earlier=as_earlier))
         with pytest.raises(CheckpointError, match=told):
-            read_live(where, pipeline.find("visit-counts", values))
+            read_live(where, registry.find_pipeline("visit-counts", values))
 
     def test_a_fork_does_not_write_where_its_origin_does(self, as_earlier: bool, settings: Settings) -> None:
         for sink, other in (
@@ -239,17 +245,17 @@ class TestCheckpoints:
             fork = {**texts, "batch": 1, "sink": sink.describe()}
             if not as_earlier:
                 fork["sink_identity"] = sink.identity().__dict__
-            (where / claim.FORK).write_text(json.dumps(fork))
+            (where / ownership.FORK).write_text(json.dumps(fork))
             with pytest.raises(CheckpointError, match="is a fork of x, which writes to the"):
                 claim.check(str(where), mine)
             claim.check(str(where), replace(mine, sink=other))
 
     def test_only_an_archiver_of_the_table_is_waited_for(self, as_earlier: bool, settings: Settings) -> None:
         table = str(settings.home / "archive" / "same")
-        wanted = {Place("visits", 0): [Range(0, 5)]}
-        archiver = archiving("archiver", "visits", DECODER, table="same", timezone="UTC")
+        wanted = {TopicPartition("visits", 0): [OffsetRange(0, 5)]}
+        archiver = archive_topic("archiver", "visits", DECODER, table="same", timezone="UTC")
         counts = Pipeline("counts", "visits", lambda events: events, DeltaSink("same", ("id",)))
-        elsewhere = archiving("elsewhere", "visits", DECODER, table="other", timezone="UTC")
+        elsewhere = archive_topic("elsewhere", "visits", DECODER, table="other", timezone="UTC")
         for one in (archiver, counts, elsewhere):
             ran(settings, one, as_earlier=as_earlier)
         with held(settings, table, wanted):

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from respool.checkpoint import claim, logs, steps
-from respool.checkpoint.files import new_writer
-from respool.checkpoint.sink import RestoreTable
+from respool.checkpoint import ownership
+from respool.checkpoint.journal import steps
+from respool.delta.restore import RestoreTable
 from respool.errors import CheckpointError
+from respool.format import logs
 from respool.savepoint import manifest
+from respool.storage.open import new_writer
 
 NOW = datetime(2025, 9, 4, 7, 30, tzinfo=timezone.utc)
 JOURNAL = steps.Journal(
@@ -22,8 +24,8 @@ JOURNAL = steps.Journal(
     started=NOW,
     batch=3,
     same_range=False,
-    newest=steps.Left(7, 7),
-    left=steps.Left(2, 2),
+    newest=steps.LogEnds(7, 7),
+    left=steps.LogEnds(2, 2),
     steps=(
         steps.Move("state/0/1/4.delta", "_respool/aside/20250904T073000Z-3/state/0/1/4.delta", 46),
         steps.Replace("metadata", '{"id":"a"}', '{"id":"b"}'),
@@ -149,15 +151,15 @@ def test_a_manifest_with_a_field_of_another_type_is_refused(name: str, value: ob
 @pytest.mark.parametrize("text", ["", "[]", "null", '{"pipeline": 1}', '{"fixed": []}', "[" * 10_000, '"\\ud800"'])
 def test_a_note_that_cannot_be_read_is_named(tmp_path: Any, text: str) -> None:
     files = new_writer(str(tmp_path))
-    files.replace(claim.RUN, text.encode())
+    files.replace(ownership.RUN, text.encode())
     with pytest.raises(CheckpointError, match=r"run\.json is damaged"):
-        claim.last_run(files)
-    files.replace(claim.FORK, b"{}")
+        ownership.read_run_record(files)
+    files.replace(ownership.FORK, b"{}")
     with pytest.raises(CheckpointError, match=r"fork\.json is damaged"):
-        claim.fork_of(files)
-    files.replace(claim.PROMOTED, b'{"checkpoint": "/x", "journal": "../x"}')
+        ownership.fork_of(files)
+    files.replace(ownership.PROMOTED, b'{"checkpoint": "/x", "journal": "../x"}')
     with pytest.raises(CheckpointError, match=r"promoted\.json is damaged"):
-        claim.promotion_of(files)
+        ownership.promotion_of(files)
 
 
 @pytest.mark.parametrize("path", ["file://[", "a\0b", 7, None])

@@ -12,11 +12,10 @@ from datetime import datetime, timedelta, timezone
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from respool.archive.known import PREFIX
-from respool.archive.table import PARTITION_COLUMNS, Reading, Size, read
-from respool.checkpoint.delta_log import open_table
+from respool.archive.table import PARTITION_COLUMNS, PREFIX, Reading, Size, read
+from respool.delta.log import open_table
 from respool.errors import PipelineError
-from respool.span import EPOCH, Span, hour_of, micros
+from respool.times import EPOCH, Span, epoch_micros, hour_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -178,7 +177,7 @@ class ArchiveReader:
 def _within(span: Span) -> "Column":
     from pyspark.sql import functions as F
 
-    start, end = (F.timestamp_micros(F.lit(micros(time))) for time in (span.start, span.end))
+    start, end = (F.timestamp_micros(F.lit(epoch_micros(time))) for time in (span.start, span.end))
     return (F.col("event_time") >= start) & (F.col("event_time") < end)
 
 

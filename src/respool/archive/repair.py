@@ -10,26 +10,28 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from respool import records
-from respool.archive.facts import ArchiveFacts
-from respool.archive.in_kafka import InKafka
-from respool.archive.offsets import Place, Range, joined
-from respool.archive.pipelines import archiving
-from respool.archive.sink import ArchiveSink
-from respool.archive.table import COLUMNS, KEY, Reading, identifier, locate, read
-from respool.checkpoint import layout, lease, logs
-from respool.checkpoint.claim import last_run
-from respool.checkpoint.delta_log import one_line, open_table
-from respool.checkpoint.files import Reader, open_reader
-from respool.checkpoint.sources import kafka_parts
-from respool.decode import JsonDecoder
+from respool.archive.contents import ArchiveContents
+from respool.archive.kafka_check import KafkaComparison
+from respool.archive.sink import ArchiveSink, archive_topic
+from respool.archive.table import COLUMNS, KEY, Reading, locate, read
+from respool.checkpoint.ownership import read_run_record
+from respool.decoders.json import JsonDecoder
+from respool.delta.log import delta_message, open_table
 from respool.errors import PipelineError
-from respool.failures import innermost_cause, is_delta_conflict
+from respool.format import layout, logs
+from respool.format.positions import kafka_parts
 from respool.identity import Identity
-from respool.kafka import Kafka
-from respool.pipeline import Pipeline
+from respool.kafka import records
+from respool.kafka.cluster import KafkaCluster
+from respool.kafka.offsets import OffsetRange, TopicPartition, joined
+from respool.pipeline.definition import Pipeline
 from respool.settings import Settings
-from respool.sinks import Write
+from respool.sinks.protocol import WriteContext
+from respool.spark.failures import innermost_cause, is_delta_conflict
+from respool.spark.sql import identifier
+from respool.storage import lease
+from respool.storage.folder import FolderReader
+from respool.storage.open import open_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -40,7 +42,7 @@ _CONTENT = ("timestamp", "key", "value")  # what makes two records of one place 
 
 
 @dataclass(frozen=True)
-class Removed:
+class RemovalResult:
     """What a removal of doubled records did.
 
     Attributes:
@@ -52,7 +54,7 @@ class Removed:
     differing: int
 
 
-def decoder_of(facts: ArchiveFacts, pipeline: Pipeline | None) -> tuple[JsonDecoder, str]:
+def decoder_of(facts: ArchiveContents, pipeline: Pipeline | None) -> tuple[JsonDecoder, str]:
     """Return how event times of an archive are read, and the zone: as the table says, or a pipeline that fits it."""
     reading = facts.reading
     if pipeline is None:
@@ -73,7 +75,7 @@ def decoder_of(facts: ArchiveFacts, pipeline: Pipeline | None) -> tuple[JsonDeco
 
 
 @contextmanager
-def held(settings: Settings, table: str, wanted: Mapping[Place, Sequence[Range]]) -> Iterator[None]:
+def held(settings: Settings, table: str, wanted: Mapping[TopicPartition, Sequence[OffsetRange]]) -> Iterator[None]:
     """Keep the home's archiving queries from writing the wanted records meanwhile.
 
     Two writers could both find a record missing, and both append it: Delta sees no conflict between appends. A query
@@ -83,7 +85,7 @@ def held(settings: Settings, table: str, wanted: Mapping[Place, Sequence[Range]]
         folders = sorted(settings.checkpoints.iterdir()) if settings.checkpoints.is_dir() else []
         for folder in folders:
             files = open_reader(str(folder)) if folder.is_dir() else None
-            run = last_run(files) if files is not None else None
+            run = read_run_record(files) if files is not None else None
             if files is None or run is None or not _archives(run.sink_identity, settings, table):
                 continue
             lock = lease.hold(str(folder))
@@ -99,27 +101,30 @@ def held(settings: Settings, table: str, wanted: Mapping[Place, Sequence[Range]]
 
 def refill(
     spark: "SparkSession",
-    kafka: Kafka,
+    kafka: KafkaCluster,
     settings: Settings,
-    found: InKafka,
+    found: KafkaComparison,
     decoding: tuple[JsonDecoder, str],
     table: str,
 ) -> None:
     """Append what the archive lacks and Kafka has, by the code that archives: a commit for each topic."""
-    from respool.local.session import session_of
+    from respool.spark.session import session_of
 
     decoder, zone = decoding
     for topic in sorted({place.topic for place in found.lacking}):
-        pipeline = archiving("archive-refill", topic, decoder, table=table, timezone=zone)
+        pipeline = archive_topic("archive-refill", topic, decoder, table=table, timezone=zone)
         session = session_of(spark, pipeline)
         frame = _read(session, kafka, topic, found)
         with told(table):
-            pipeline.sink.write(pipeline.transform(frame), Write(pipeline.name, None, kafka, settings.home))
+            pipeline.sink.write(pipeline.transform(frame), WriteContext(pipeline.name, None, kafka, settings.home))
 
 
 def remove_doubles(
-    spark: "SparkSession", table: str, doubles: Mapping[Place, Sequence[Range]], say: Callable[[str], None]
-) -> Removed:
+    spark: "SparkSession",
+    table: str,
+    doubles: Mapping[TopicPartition, Sequence[OffsetRange]],
+    say: Callable[[str], None],
+) -> RemovalResult:
     """Leave one record of each place, in one commit that rewrites only the files concerned.
 
     Of records that were decoded in different ways, one that is not rejected stays.
@@ -140,7 +145,7 @@ def forget_lost_files(table: str) -> list[str]:
         return list(open_table(table).repair()["files_removed"])
     except Exception as error:
         raise PipelineError(
-            f"The lost files of {table} cannot be taken out of its log: {one_line(error)}. Nothing was changed."
+            f"The lost files of {table} cannot be taken out of its log: {delta_message(error)}. Nothing was changed."
         ) from error
 
 
@@ -155,23 +160,25 @@ def _archives(sink: Identity | None, settings: Settings, table: str) -> bool:
     return locate(str(sink.fields.get("table", "")), settings.home).rstrip("/") == table.rstrip("/")
 
 
-def _position(files: Reader) -> dict[tuple[str, int], int] | None:
+def _position(files: FolderReader) -> dict[tuple[str, int], int] | None:
     """Return the offsets from which on a query's newest batch reads; None when they are not known."""
     numbers = layout.batches(files.names("offsets"))
     if len(numbers) < 2:
         return None
     path = f"offsets/{numbers[-2]}"
-    before = logs.planned(path, logs.decode(path, files.read(path)))
+    before = logs.parse_offset_log(path, logs.decode(path, files.read(path)))
     return {place: offset for source in before.sources for place, offset in kafka_parts(source.end).items()}
 
 
-def _beyond(position: Mapping[tuple[str, int], int] | None, wanted: Mapping[Place, Sequence[Range]]) -> bool:
+def _beyond(
+    position: Mapping[tuple[str, int], int] | None, wanted: Mapping[TopicPartition, Sequence[OffsetRange]]
+) -> bool:
     if position is None:
         return not wanted
     return all(ranges[-1].end <= position.get(place, 0) for place, ranges in wanted.items())
 
 
-def _read(session: "SparkSession", kafka: Kafka, topic: str, found: InKafka) -> "DataFrame":
+def _read(session: "SparkSession", kafka: KafkaCluster, topic: str, found: KafkaComparison) -> "DataFrame":
     """Return the lacking records of a topic, and those that lie between them."""
     runs: list[dict[int, tuple[int, int]]] = []
     for place, ranges in found.lacking.items():
@@ -184,7 +191,7 @@ def _read(session: "SparkSession", kafka: Kafka, topic: str, found: InKafka) -> 
     return reduce(lambda one, other: one.unionAll(other), frames)
 
 
-def _remove(session: "SparkSession", table: str, near: str) -> Removed:
+def _remove(session: "SparkSession", table: str, near: str) -> RemovalResult:
     doubled = _doubled(session, table, near).persist()  # found once, and few
     try:
         with told(table):
@@ -194,10 +201,10 @@ def _remove(session: "SparkSession", table: str, near: str) -> Removed:
                 _replace(session, table, doubled.where("kinds = 1"), near)
     finally:
         doubled.unpersist()
-    return Removed(found[0] or 0, found[1])
+    return RemovalResult(found[0] or 0, found[1])
 
 
-def _near(places: Mapping[Place, Sequence[Range]]) -> str:
+def _near(places: Mapping[TopicPartition, Sequence[OffsetRange]]) -> str:
     """Return a condition that most other records do not meet; Delta skips files by it."""
     first = min(ranges[0].start for ranges in places.values())
     last = max(ranges[-1].end - 1 for ranges in places.values())

@@ -1,23 +1,64 @@
-"""Records to the archive, each once.
-
-A record is known by its topic, partition and offset. A batch that is run again, for whatever reason, adds only the
-records that the table lacks. To make that cheap, the sink knows the highest offset of every topic and partition in the
-table: a record beyond it is new. Any other is looked up in the table.
-"""
+"""Pipelines that archive a topic."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from respool.archive.known import Archived, catch_up, learn
-from respool.archive.table import KEY, PARTITION_COLUMNS, Reading, create, locate, read
-from respool.decode import JsonDecoder
+from respool.archive.high_water import ArchivedOffsets, catch_up, read_archived_offsets
+from respool.archive.table import KEY, PARTITION_COLUMNS, Reading, create, locate, read, to_archive
+from respool.decoders.json import JsonDecoder
+from respool.errors import PipelineError
 from respool.identity import Identity
-from respool.kafka import Kafka
-from respool.sinks import Output, Write, table_identity
+from respool.kafka.cluster import KafkaCluster
+from respool.pipeline.definition import Pipeline
+from respool.sinks.protocol import SinkOutput, WriteContext, table_identity
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+# A batch has records of a few hours: with a file open for each of them, its records need not be sorted by hour first.
+# One of more hours is.
+_SPARK = {"spark.sql.maxConcurrentOutputFileWriters": "8"}
+
+
+def archive_topic(
+    name: str, topic: str, decoder: JsonDecoder, *, table: str | None = None, timezone: str = "UTC"
+) -> Pipeline:
+    """Return a pipeline that archives a topic; rejected records are in the archive too, and need no topic of their own.
+
+    Args:
+        name: The pipeline's name.
+        topic: The topic.
+        decoder: How its event times are read.
+        table: The archive's path or URL; `<topic>_table` under the home's `archive` by default.
+        timezone: The zone in which event times without a zone are read.
+    """
+    table = table or f"{topic}_table"
+    return Pipeline(
+        name=name,
+        summary="Archives every record as it came, by hour of event time",
+        topic=topic,
+        transform=partial(to_archive, decoder=decoder),
+        sink=ArchiveSink(table, decoder),
+        timezone=timezone,
+        spark=_SPARK,
+        archive=table,
+    )
+
+
+def archive_pipeline(pipeline: Pipeline) -> Pipeline:
+    """Return the pipeline that archives what another one reads, where `respool reprocess` will look for it."""
+    if pipeline.decode is None:
+        raise PipelineError(f"The pipeline {pipeline.name} has no decoder, so its records have no event time.")
+    return archive_topic(
+        f"{pipeline.name}-archive",
+        pipeline.topic,
+        pipeline.decode,
+        table=pipeline.archive,
+        timezone=pipeline.timezone,
+    )
 
 
 @dataclass(frozen=True)
@@ -29,7 +70,7 @@ class _Run:
         settled: A batch of this run had nothing but new records. Later ones have too, but for rare cases.
     """
 
-    archived: Archived
+    archived: ArchivedOffsets
     settled: bool
 
 
@@ -65,14 +106,14 @@ class ArchiveSink:
         """Return what becomes of a batch that comes again, for the plan of a rewind."""
         return "Records that the archive has already are left out."
 
-    def output(self, home: Path) -> Output:
+    def output(self, home: Path) -> SinkOutput:
         """Return where the records can be read again."""
-        return Output(f"delta:{locate(self.table, home)}", KEY)
+        return SinkOutput(f"delta:{locate(self.table, home)}", KEY)
 
-    def prepare(self, kafka: Kafka, source_topic: str) -> None:
+    def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
         """Nothing to make: the first write creates the table."""
 
-    def write(self, frame: "DataFrame", write: Write) -> None:
+    def write(self, frame: "DataFrame", write: WriteContext) -> None:
         """Append the records of `frame` that the table lacks."""
         spark = frame.sparkSession
         table = locate(self.table, write.home)
@@ -80,14 +121,14 @@ class ArchiveSink:
         run = self._runs.get(name) if name else None
         if run is None:
             create(spark, table, Reading.of(self.decoder, str(spark.conf.get("spark.sql.session.timeZone"))))
-            run = _Run(learn(spark, table), settled=False)
+            run = _Run(read_archived_offsets(spark, table), settled=False)
         run = replace(run, archived=catch_up(spark, table, run.archived))
         only_new = (_append_new if run.settled else _append_lacking)(frame, table, run.archived)
         if name:
             self._runs[name] = replace(run, settled=run.settled or only_new)
 
 
-def _append_lacking(frame: "DataFrame", table: str, archived: Archived) -> bool:
+def _append_lacking(frame: "DataFrame", table: str, archived: ArchivedOffsets) -> bool:
     """Append what the table lacks, and return whether that was all: for batches that may well be replayed ones."""
     from pyspark.sql import functions as F
 
@@ -102,7 +143,7 @@ def _append_lacking(frame: "DataFrame", table: str, archived: Archived) -> bool:
     return only_new
 
 
-def _append_new(frame: "DataFrame", table: str, archived: Archived) -> bool:
+def _append_new(frame: "DataFrame", table: str, archived: ArchivedOffsets) -> bool:
     """Append what the table lacks, and return whether that was all: reads the batch once when all of it is new."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
@@ -119,13 +160,13 @@ def _append_new(frame: "DataFrame", table: str, archived: Archived) -> bool:
     return False
 
 
-def _lacking(frame: "DataFrame", table: str, archived: Archived, first: int, last: int) -> "DataFrame":
+def _lacking(frame: "DataFrame", table: str, archived: ArchivedOffsets, first: int, last: int) -> "DataFrame":
     """Return the records that the table lacks, when none of `frame` that it has lies outside these offsets."""
     there = read(frame.sparkSession, table, archived.version).where(f"offset BETWEEN {first} AND {last}")
     return frame.join(there.select(*KEY), list(KEY), "left_anti").select(*frame.columns)
 
 
-def _append(frame: "DataFrame", table: str, archived: Archived) -> None:
+def _append(frame: "DataFrame", table: str, archived: ArchivedOffsets) -> None:
     # Delta makes no commit of an append without rows.
     writer = frame.write.format("delta").mode("append").partitionBy(*PARTITION_COLUMNS)
     writer.option("userMetadata", archived.to_json()).save(table)

@@ -6,13 +6,15 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from respool import records
-from respool.decode import JsonDecoder, decode
+from respool.decoders.json import JsonDecoder, decode
 from respool.errors import PipelineError
+from respool.kafka import records
 from respool.locations import scheme_of
+from respool.spark.sql import identifier, table_properties
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
 
 PARTITION_COLUMNS = ("event_date", "event_hour")
 COLUMNS = (*records.COLUMNS, "event_time", *PARTITION_COLUMNS, "rejected")
@@ -139,7 +141,7 @@ def create(spark: "SparkSession", table: str, reading: Reading) -> None:
     partitions = ", ".join(PARTITION_COLUMNS)
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS {identifier(table)} ({_SCHEMA}) USING DELTA PARTITIONED BY ({partitions}) "
-        f"TBLPROPERTIES ({_properties({**_DELTA, **reading.to_properties()})})"
+        f"TBLPROPERTIES ({table_properties({**_DELTA, **reading.to_properties()})})"
     )
     found = spark.read.format("delta").load(table).columns
     lacking = [name for name in COLUMNS if name not in found]
@@ -153,7 +155,7 @@ def create(spark: "SparkSession", table: str, reading: Reading) -> None:
         return
     kept.check(table, reading)
     if not kept.has_several_decoders and not kept.is_decoded_as(reading):
-        several = _properties({"respool.schema": _SEVERAL})
+        several = table_properties({"respool.schema": _SEVERAL})
         spark.sql(f"ALTER TABLE {identifier(table)} SET TBLPROPERTIES ({several})")
 
 
@@ -191,11 +193,6 @@ def optimize(
     return before, _size(spark, table)
 
 
-def identifier(table: str) -> str:
-    """Return how SQL names the table at a path or URL."""
-    return f"delta.`{table.replace('`', '``')}`"
-
-
 def _size(spark: "SparkSession", table: str) -> Size:
     detail = spark.sql(f"DESCRIBE DETAIL {identifier(table)}").first()
     assert detail is not None
@@ -213,9 +210,4 @@ def _missing(table: str) -> PipelineError:
     )
 
 
-def _properties(values: Mapping[str, str]) -> str:
-    def quoted(text: str) -> str:
-        escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-        return f"'{escaped}'"
-
-    return ", ".join(f"{quoted(name)} = {quoted(value)}" for name, value in values.items())
+PREFIX = 32  # characters of a text that Delta's statistics keep

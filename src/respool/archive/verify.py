@@ -2,18 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 
-from respool.archive.facts import ArchiveFacts, PlaceFacts
-from respool.archive.in_kafka import InKafka, PlaceInKafka
-from respool.archive.offsets import Range, shared, total
-from respool.checkpoint.verifying.findings import Check, Finding, check, note
+from respool.archive.contents import ArchiveContents, PartitionContents
+from respool.archive.kafka_check import KafkaComparison, PartitionInKafka
+from respool.findings import CheckResult, Finding, check, note
+from respool.kafka.offsets import OffsetRange, shared, total
 
 _SHOWN = 3  # ranges of offsets that a finding names
 _LOST = "If a copy of the table has them, bring them back from there. Nothing else has them."
 
 
 def verify(
-    facts: ArchiveFacts, kafka: InKafka | None, why_not: str = "", fix: str = "respool archive verify --fix"
-) -> tuple[Check, ...]:
+    facts: ArchiveContents, kafka: KafkaComparison | None, why_not: str = "", fix: str = "respool archive verify --fix"
+) -> tuple[CheckResult, ...]:
     """Return what was checked, each thing ok or what is amiss and what to do.
 
     Args:
@@ -32,7 +32,7 @@ def verify(
     )
 
 
-def _files(facts: ArchiveFacts, fix: str) -> Iterator[Finding]:
+def _files(facts: ArchiveContents, fix: str) -> Iterator[Finding]:
     for one in facts.damaged:
         if one.missing:
             yield Finding(
@@ -53,7 +53,7 @@ def _files(facts: ArchiveFacts, fix: str) -> Iterator[Finding]:
         )
 
 
-def _doubles(facts: ArchiveFacts, fix: str) -> Iterator[Finding]:
+def _doubles(facts: ArchiveContents, fix: str) -> Iterator[Finding]:
     for one in facts.places:
         if one.surplus:
             yield Finding(
@@ -62,7 +62,7 @@ def _doubles(facts: ArchiveFacts, fix: str) -> Iterator[Finding]:
             )
 
 
-def _gaps(facts: ArchiveFacts, kafka: InKafka | None, fix: str) -> Iterator[Finding]:
+def _gaps(facts: ArchiveContents, kafka: KafkaComparison | None, fix: str) -> Iterator[Finding]:
     for one in facts.places:
         found = kafka.places.get(one.place) if kafka else None
         if not one.gaps:
@@ -74,7 +74,7 @@ def _gaps(facts: ArchiveFacts, kafka: InKafka | None, fix: str) -> Iterator[Find
                 "--bootstrap-servers.",
             )
             continue
-        between = [Range(one.first, one.last + 1)]
+        between = [OffsetRange(one.first, one.last + 1)]
         if here := shared(found.records, between):
             yield Finding(
                 f"{one.place}: {_count(total(here), 'record')} missing, {_offsets(here)}. Kafka has {_them(here)}.",
@@ -89,7 +89,7 @@ def _gaps(facts: ArchiveFacts, kafka: InKafka | None, fix: str) -> Iterator[Find
             )
 
 
-def _gone(one: PlaceFacts, found: PlaceInKafka, gone: Sequence[Range]) -> Iterator[Finding]:
+def _gone(one: PartitionContents, found: PartitionInKafka, gone: Sequence[OffsetRange]) -> Iterator[Finding]:
     """Tell of offsets that nobody has: those as short as what Kafka shows to be markers are most likely the same."""
     marker = max((empty.size for empty in found.empty), default=0)
     lost = [gap for gap in gone if gap.size > marker]
@@ -107,10 +107,10 @@ def _gone(one: PlaceFacts, found: PlaceInKafka, gone: Sequence[Range]) -> Iterat
         )
 
 
-def _heads(facts: ArchiveFacts, kafka: InKafka | None, fix: str) -> Iterator[Finding]:
+def _heads(facts: ArchiveContents, kafka: KafkaComparison | None, fix: str) -> Iterator[Finding]:
     for one in facts.places:
         found = kafka.places.get(one.place) if kafka else None
-        head = [Range(0, one.first)]
+        head = [OffsetRange(0, one.first)]
         if not one.first:
             continue
         if found is None:
@@ -128,7 +128,7 @@ def _heads(facts: ArchiveFacts, kafka: InKafka | None, fix: str) -> Iterator[Fin
             )
 
 
-def _kafka(kafka: InKafka | None, why_not: str) -> Iterator[Finding]:
+def _kafka(kafka: KafkaComparison | None, why_not: str) -> Iterator[Finding]:
     if kafka is None:
         yield note(f"Kafka was not asked. {why_not}".rstrip(), "")
         return
@@ -145,20 +145,20 @@ def _kafka(kafka: InKafka | None, why_not: str) -> Iterator[Finding]:
         yield note(f"The archive is {_count(sum(behind.values()), 'offset')} behind Kafka: {each}.", "")
 
 
-def _rejected(facts: ArchiveFacts) -> Iterator[Finding]:
+def _rejected(facts: ArchiveContents) -> Iterator[Finding]:
     rejected = sum(one.rejected for one in facts.places)
     if rejected:
         yield note(f"{rejected:,} of {_count(facts.records, 'record')} do not decode. They are kept as they came.", "")
 
 
-def _offsets(ranges: Sequence[Range]) -> str:
+def _offsets(ranges: Sequence[OffsetRange]) -> str:
     few = ", ".join(str(one) for one in ranges[:_SHOWN])
     more = len(ranges) - _SHOWN
     word = "offset" if total(ranges) == 1 else "offsets"
     return f"{word} {few}" + (f" and {_count(more, 'range')} more" if more > 0 else "")
 
 
-def _them(ranges: Sequence[Range]) -> str:
+def _them(ranges: Sequence[OffsetRange]) -> str:
     return "it" if total(ranges) == 1 else "them"
 
 

@@ -7,7 +7,7 @@ of Spark keeps more of them: the newest batch shows which versions can have writ
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from respool.checkpoint.model import Planned
+from respool.format.model import OffsetLogEntry
 
 TESTED = "4.0 to 4.2"
 
@@ -51,7 +51,7 @@ class Writer:
         )
 
 
-def writer_of(planned: Planned) -> Writer:
+def writer_of(planned: OffsetLogEntry) -> Writer:
     """Return which versions of Spark can have written a batch."""
     if planned.version > 1:
         return Writer("4.2 or later", True)

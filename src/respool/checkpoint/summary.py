@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from respool.checkpoint import provenance, sources, target
-from respool.checkpoint.model import Planned, Span
-from respool.checkpoint.read import Checkpoint
-from respool.checkpoint.sources import Reading
-from respool.checkpoint.target import Earliest
-from respool.errors import CheckpointError, CheckpointNotFoundError
+from respool.checkpoint import provenance, reachability
+from respool.checkpoint.reachability import EarliestBatch
+from respool.checkpoint.snapshot import CheckpointSnapshot, require_checkpoint
+from respool.errors import CheckpointError
+from respool.format import positions
+from respool.format.model import InclusiveRange, OffsetLogEntry
+from respool.format.positions import SourceRange
 
 # The settings that a restarted query takes from its checkpoint, and that matter to people, by a short name.
 _SETTINGS = {
@@ -41,7 +42,7 @@ class BatchFacts:
     batch: int
     planned_ms: int | None
     watermark_ms: int | None
-    readings: tuple[Reading, ...]
+    readings: tuple[SourceRange, ...]
     committed: bool
     problem: str | None
 
@@ -63,14 +64,14 @@ class OperatorFacts:
     operator: int
     stores: tuple[str, ...]
     partitions: int
-    versions: Span | None
+    versions: InclusiveRange | None
     unique_ids: bool
     kinds: Mapping[str, int]
     size: int
 
 
 @dataclass(frozen=True)
-class Summary:
+class CheckpointSummary:
     """A checkpoint.
 
     Attributes:
@@ -98,13 +99,13 @@ class Summary:
     next_batch: int
     batches: tuple[BatchFacts, ...]
     operators: tuple[OperatorFacts, ...]
-    reachable: tuple[Span, ...]
-    earliest: Earliest
-    earliest_same_range: Earliest
+    reachable: tuple[InclusiveRange, ...]
+    earliest: EarliestBatch
+    earliest_same_range: EarliestBatch
     untested: str | None
 
 
-def summarize(checkpoint: Checkpoint, newest: int | None = 100) -> Summary:
+def summarize(checkpoint: CheckpointSnapshot, newest: int | None = 100) -> CheckpointSummary:
     """Return what a checkpoint holds; of its batches only so many of the newest are read, None for all."""
     require_checkpoint(checkpoint)
     shown = checkpoint.offsets if newest is None else checkpoint.offsets[-newest:]
@@ -113,7 +114,7 @@ def summarize(checkpoint: Checkpoint, newest: int | None = 100) -> Summary:
     query_id = None
     with suppress(CheckpointError):
         query_id = checkpoint.query_id
-    return Summary(
+    return CheckpointSummary(
         root=checkpoint.root,
         query_id=query_id,
         settings=_settings(checkpoint),
@@ -123,31 +124,21 @@ def summarize(checkpoint: Checkpoint, newest: int | None = 100) -> Summary:
         next_batch=checkpoint.next_batch,
         batches=tuple(_batch(checkpoint, one) for one in shown),
         operators=tuple(_operators(checkpoint)),
-        reachable=tuple(target.reachable(checkpoint)),
-        earliest=target.earliest(checkpoint),
-        earliest_same_range=target.earliest(checkpoint, same_range=True),
+        reachable=tuple(reachability.reachable(checkpoint)),
+        earliest=reachability.earliest(checkpoint),
+        earliest_same_range=reachability.earliest(checkpoint, same_range=True),
         untested=_untested(checkpoint),
     )
 
 
-def require_checkpoint(checkpoint: Checkpoint) -> None:
-    """Raise CheckpointError when a folder is no checkpoint."""
-    known = {"offsets", "commits", "state", "sources"} & {folder.split("/")[0] for folder in checkpoint.folders}
-    if not known and "metadata" not in checkpoint.folders[""]:
-        inside = sorted({folder.split("/")[0] for folder in checkpoint.folders if folder} | set(checkpoint.folders[""]))
-        found = f"it holds {', '.join(inside[:5])}" + (" …" if inside[5:] else "") if inside else "it is empty"
-        problem = f"{found}; expected the file metadata and the folders offsets and commits"
-        raise CheckpointNotFoundError(checkpoint.root, problem)
-
-
-def _untested(checkpoint: Checkpoint) -> str | None:
+def _untested(checkpoint: CheckpointSnapshot) -> str | None:
     try:
         return provenance.writer_of(checkpoint.newest_planned()).warning
     except CheckpointError:
         return None
 
 
-def _settings(checkpoint: Checkpoint) -> dict[str, str]:
+def _settings(checkpoint: CheckpointSnapshot) -> dict[str, str]:
     try:
         conf = checkpoint.planned(checkpoint.offsets[-1]).conf if checkpoint.offsets else {}
     except CheckpointError:
@@ -155,31 +146,31 @@ def _settings(checkpoint: Checkpoint) -> dict[str, str]:
     return {name: conf[key].rpartition(".")[2] for name, key in _SETTINGS.items() if key in conf}
 
 
-def _batch(checkpoint: Checkpoint, batch: int) -> BatchFacts:
+def _batch(checkpoint: CheckpointSnapshot, batch: int) -> BatchFacts:
     committed = checkpoint.has("commits", batch) or batch < max(checkpoint.commits, default=-1)
     try:
         found = checkpoint.planned(batch)
     except CheckpointError as error:
         return BatchFacts(batch, None, None, (), committed, str(error))
     readings = tuple(
-        sources.reading(one.source, start, one.end, target.source_kind(checkpoint, one.source, one.end))
+        positions.reading(one.source, start, one.end, reachability.source_kind(checkpoint, one.source, one.end))
         for one, start in zip(found.sources, _starts(checkpoint, batch, found), strict=True)
     )
     return BatchFacts(batch, found.timestamp_ms, found.watermark_ms, readings, committed, None)
 
 
-def _starts(checkpoint: Checkpoint, batch: int, found: Planned) -> list[object]:
+def _starts(checkpoint: CheckpointSnapshot, batch: int, found: OffsetLogEntry) -> list[object]:
     """Return where each source of a batch began: where the batch before ended."""
     if batch == 0:
-        return [target.beginning(checkpoint, one.source) for one in found.sources]
+        return [reachability.beginning(checkpoint, one.source) for one in found.sources]
     try:
         before = checkpoint.planned(batch - 1)
     except CheckpointError:
-        return [sources.UNKNOWN for _ in found.sources]
+        return [positions.UNKNOWN for _ in found.sources]
     return [before.end(one.source) for one in found.sources]
 
 
-def _operators(checkpoint: Checkpoint) -> list[OperatorFacts]:
+def _operators(checkpoint: CheckpointSnapshot) -> list[OperatorFacts]:
     found = []
     for number in sorted({one.operator for one in checkpoint.stores}):
         stores = [one for one in checkpoint.stores if one.operator == number]
@@ -193,7 +184,7 @@ def _operators(checkpoint: Checkpoint) -> list[OperatorFacts]:
                 operator=number,
                 stores=tuple(dict.fromkeys(one.name for one in stores)),
                 partitions=len({one.partition for one in stores}),
-                versions=Span(min(versions), max(versions)) if versions else None,
+                versions=InclusiveRange(min(versions), max(versions)) if versions else None,
                 unique_ids=any(one.uid for _, one in files),
                 kinds=dict(kinds),
                 size=sum(one.size for one in facts.values()),

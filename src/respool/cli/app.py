@@ -1,4 +1,4 @@
-"""The `respool` command: its subcommands, and the one place where errors become messages."""
+"""What the files in `jobs/` call: respool's commands on one pipeline, under the name of a script."""
 
 import errno
 import os
@@ -8,29 +8,49 @@ from typing import Annotated
 
 import typer
 
-from respool import __version__
-from respool.cli import (
+from respool._version import __version__
+from respool.cli.commands import (
     archive,
     audit,
     broker,
-    check,
     checkpoint,
     demo,
     diff,
-    doctor,
-    generate,
-    jars,
     pipelines,
     promote,
     reprocess,
     run,
     savepoint,
     state,
-    topic,
 )
-from respool.cli.render import say
-from respool.cli.usage import Commands
+from respool.cli.commands import doctor as commands_doctor
+from respool.cli.commands import topic as commands_topic
+from respool.cli.options import Commands
+from respool.cli.render.output import print_note
 from respool.errors import ChangeRefusedError, RespoolError
+
+
+def run_job(pipeline: str, *words: str) -> None:
+    """Run a pipeline with these words, and the options that stand behind the name of the script."""
+    sys.argv = ["respool", "run", pipeline, *words, *sys.argv[1:]]
+    main()
+
+
+def rewind_job(pipeline: str) -> None:
+    """Rewind a pipeline to the batch that stands behind the name of the script, without a question."""
+    script, *words = sys.argv
+    if not words or (words[0].startswith("-") and "--help" not in words):
+        raise SystemExit(f"Usage: {script} N [options of: respool checkpoint rewind]")
+    batch = () if "--help" in words else ("--to-batch", words.pop(0), "--yes")
+    sys.argv = ["respool", "checkpoint", "rewind", pipeline, *batch, *words]
+    main()
+
+
+def reprocess_job(pipeline: str) -> None:
+    """Reprocess the span that stands behind the name of the script."""
+    sys.argv = ["respool", "reprocess", pipeline, *sys.argv[1:]]
+    main()
+
 
 _FAULT = 70  # EX_SOFTWARE of sysexits.h
 _LONGEST = 300  # characters of an unexpected error's own message
@@ -65,12 +85,12 @@ def _root(
         os.environ["RESPOOL_DEBUG"] = "1"
 
 
-app.command()(doctor.doctor)
+app.command()(commands_doctor.doctor)
 app.add_typer(broker.app, name="broker")
-app.add_typer(topic.app, name="topic")
-app.command()(generate.generate)
+app.add_typer(commands_topic.app, name="topic")
+app.command()(commands_topic.generate)
 app.command()(pipelines.pipelines)
-app.command()(check.check)
+app.command()(commands_doctor.check)
 app.command()(run.run)
 app.command()(reprocess.reprocess)
 app.command()(audit.audit)
@@ -81,7 +101,7 @@ app.command()(state.state)
 app.add_typer(savepoint.app, name="savepoint")
 app.command()(promote.promote)
 app.add_typer(archive.app, name="archive")
-app.command()(jars.jars)
+app.command()(commands_doctor.jars)
 
 
 def main() -> None:
@@ -130,7 +150,7 @@ def _fail(message: str, code: int = 1) -> None:
         import traceback
 
         traceback.print_exc()
-    say(f"error: {message}")
+    print_note(f"error: {message}")
     sys.exit(code)
 
 

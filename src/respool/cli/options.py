@@ -1,14 +1,30 @@
-"""The options that several commands share, and what they are turned into."""
+"""Turns the library's UsageError into what typer prints for wrong usage, with exit code 2."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from respool import settings
 from respool.errors import BrokerError, UsageError
-from respool.kafka import Kafka, check_embedded
+from respool.kafka.cluster import KafkaCluster, check_embedded
 from respool.settings import Settings
+
+
+class Commands(TyperGroup):
+    """A group of commands that reports a UsageError of any of them as wrong usage of that command."""
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # typer vendors the base class
+        """Run the command that the arguments name."""
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            name = ctx.invoked_subcommand
+            command = self.get_command(ctx, name) if name else None
+            where = ctx if command is None else typer.Context(command, parent=ctx, info_name=name)
+            raise typer.BadParameter(error.message, where, param_hint=error.option) from error
+
 
 Home = Annotated[
     Path | None,
@@ -39,12 +55,12 @@ def require_answer(json: bool, yes: bool, dry_run: bool) -> None:
         raise UsageError("--json cannot ask: add --yes or --dry-run")
 
 
-def connect(found: Settings) -> Kafka:
+def connect(found: Settings) -> KafkaCluster:
     """Return the Kafka of these settings, once a broker answers there."""
-    from respool import topics
+    from respool.kafka import topics
 
     kafka = cluster(found)
-    if not topics.answers(kafka):
+    if not topics.is_reachable(kafka):
         embedded = not (found.bootstrap_servers or found.kafka.get("bootstrap.servers"))
         step = (
             "See: respool broker status, respool broker logs."
@@ -55,14 +71,14 @@ def connect(found: Settings) -> Kafka:
     return kafka
 
 
-def cluster(found: Settings) -> Kafka:
+def cluster(found: Settings) -> KafkaCluster:
     """Return the Kafka of these settings; it is not asked for an answer, but the embedded broker must run."""
     from respool.local import broker
 
     servers = found.bootstrap_servers or found.kafka.get("bootstrap.servers")
     options = {name: value for name, value in found.kafka.items() if name != "bootstrap.servers"}
     if servers:
-        return Kafka(servers, options)
+        return KafkaCluster(servers, options)
     check_embedded(options)
     address = broker.address(found.home)
     if address is None:
@@ -70,4 +86,4 @@ def cluster(found: Settings) -> Kafka:
             f"No broker runs for the home {found.home}. Start one with: respool broker start, "
             "or name another Kafka with --bootstrap-servers."
         )
-    return Kafka(address, options)
+    return KafkaCluster(address, options)

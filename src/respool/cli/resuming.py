@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from respool.cli.options import require_answer
-from respool.cli.render import say, size
+from respool.cli.render.output import print_note, size
 from respool.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from respool.checkpoint.files import Writer
-    from respool.checkpoint.steps import Journal, Move, Step
+    from respool.checkpoint.journal.steps import Journal, Move, Step
+    from respool.storage.folder import FolderWriter
 
 AcceptForeign = Annotated[
     bool,
@@ -50,14 +50,14 @@ def confirm(
     Raises:
         CheckpointError: This installation did not write it, and that is not accepted.
     """
-    from respool.checkpoint import installation
+    from respool.checkpoint.journal import installation
 
     if not json:
         for line in _lines(journal, where):
-            say(line)
+            print_note(line)
     why = installation.foreign(journal, where)
     if why is not None:
-        say(f"warning: This installation did not write the journal of this {journal.operation}: {why}.")
+        print_note(f"warning: This installation did not write the journal of this {journal.operation}: {why}.")
     if dry_run:
         return
     if why is not None and not accept_foreign:
@@ -71,9 +71,9 @@ def confirm(
         typer.confirm(question, abort=True)
 
 
-def own(journal: "Journal", where: str, files: "Writer") -> "Journal":
+def own(journal: "Journal", where: str, files: "FolderWriter") -> "Journal":
     """Return a pending journal that was confirmed as one of this installation; the checkpoint must be held."""
-    from respool.checkpoint import apply, installation
+    from respool.checkpoint.journal import apply, installation
 
     return journal if installation.foreign(journal, where) is None else apply.adopt(journal, files)
 
@@ -84,13 +84,13 @@ def require_trusted(journal: "Journal", where: str, accept_foreign: bool) -> Non
     Raises:
         CheckpointError: Its undoing also changes a sink, which any journal could name, and that is not accepted.
     """
-    from respool.checkpoint import installation
-    from respool.checkpoint.steps import Move, Restore
+    from respool.checkpoint.journal import installation
+    from respool.checkpoint.journal.steps import Move, Restore
 
     why = installation.foreign(journal, where)
     if why is None:
         return
-    say(f"warning: This installation did not make the {journal.operation} {journal.id}: {why}.")
+    print_note(f"warning: This installation did not make the {journal.operation} {journal.id}: {why}.")
     places = {step.sink for step in journal.steps if isinstance(step, Move) and step.sink is not None}
     places |= {step.table.table for step in journal.steps if isinstance(step, Restore)}
     if places and not accept_foreign:
@@ -103,8 +103,8 @@ def require_trusted(journal: "Journal", where: str, accept_foreign: bool) -> Non
 
 def facts(journal: "Journal", where: str) -> dict[str, Any]:
     """Return a journal with all its steps, and whether it is foreign, for programs."""
-    from respool.checkpoint import installation
-    from respool.cli import checkpoint_text as text
+    from respool.checkpoint.journal import installation
+    from respool.cli.render import checkpoint as text
 
     origin = journal.origin
     return {
@@ -136,7 +136,7 @@ def _lines(journal: "Journal", where: str) -> Iterator[str]:
 
 
 def _kind(step: "Step") -> str:
-    from respool.checkpoint.steps import Move, Prune, Replace
+    from respool.checkpoint.journal.steps import Move, Prune, Replace
 
     match step:
         case Move(sink=None):
@@ -152,7 +152,7 @@ def _kind(step: "Step") -> str:
 
 
 def _direction(move: "Move") -> str:
-    from respool.checkpoint import history
+    from respool.checkpoint.journal import history
 
     for folder in (history.ASIDE, history.STAGED):
         if move.target.startswith(f"{folder}/"):
@@ -163,7 +163,7 @@ def _direction(move: "Move") -> str:
 
 
 def _text(step: "Step") -> str:
-    from respool.checkpoint.steps import Move, Prune, Replace
+    from respool.checkpoint.journal.steps import Move, Prune, Replace
 
     match step:
         case Move(source=source, target=target):

@@ -14,9 +14,7 @@ from pathlib import Path
 
 from typing_extensions import assert_never
 
-from respool import topics
-from respool.demo.output import Visit, batch_lines, is_visit, printed_visits, tables
-from respool.demo.process import Running
+from respool.demo.process import RunningCommand, Visit, batch_lines, is_visit, printed_visits, tables
 from respool.demo.steps import (
     AwaitAllPrinted,
     AwaitBatch,
@@ -31,14 +29,15 @@ from respool.demo.steps import (
     ExpectRecords,
     ExpectTables,
     Scenario,
+    ScenarioStep,
     Send,
     Start,
-    Step,
     Stop,
     Tell,
 )
 from respool.errors import RespoolError
-from respool.kafka import Kafka
+from respool.kafka import consumer, producer, topics
+from respool.kafka.cluster import KafkaCluster
 from respool.local import broker
 from respool.settings import Settings
 
@@ -62,7 +61,7 @@ class Player:
         """
         self._settings = settings
         self._show = show
-        self._runs: list[Running] = []
+        self._runs: list[RunningCommand] = []
         self._seen: Counter[str] = Counter()  # records of each output topic that were expected so far
         self._unshown = 0
 
@@ -83,7 +82,7 @@ class Player:
             for step in scenario.steps:
                 self._do(step)
 
-    def _do(self, step: Step) -> None:
+    def _do(self, step: ScenarioStep) -> None:
         match step:
             case Tell(text):
                 self._show(f"\n● {text}")
@@ -93,7 +92,7 @@ class Player:
                 self._expect_command(words, code, output)
             case Start(words):
                 self._show(f"  $ respool run {shlex.join(words)}")
-                self._runs.append(Running(("run", *words), self._settings.home, self._show_line))
+                self._runs.append(RunningCommand(("run", *words), self._settings.home, self._show_line))
             case Stop():
                 self._stop()
             case Send(topic, lines):
@@ -132,7 +131,7 @@ class Player:
     def _command(self, words: tuple[str, ...], expected: int) -> list[str]:
         words = tuple(word.replace("{home}", os.path.relpath(self._settings.home)) for word in words)
         self._show(f"  $ respool {shlex.join(words)}")
-        run = Running(words, self._settings.home, self._show_line)
+        run = RunningCommand(words, self._settings.home, self._show_line)
         self._runs.append(run)
         code = run.finish(_PATIENCE)
         self._runs.remove(run)
@@ -158,22 +157,22 @@ class Player:
     def _send(self, topic: str, lines: tuple[str, ...]) -> None:
         for line in lines:
             self._show(f"  → {topic}: {line}")
-        topics.produce_together(self._kafka(), topic, [line.encode() for line in lines])
+        producer.produce_together(self._kafka(), topic, [line.encode() for line in lines])
 
     def _await(self, happened: Callable[[list[str]], bool]) -> None:
         self._runs[-1].wait_for(happened, _PATIENCE)
 
     def _await_read(self, pipeline: str) -> None:
         """Wait until the running command has told of every record that its topic holds."""
-        from respool.pipeline import find
+        from respool.pipeline.registry import find_pipeline
 
-        sent = sum(topics.end_offsets(self._kafka(), find(pipeline).topic).values())
+        sent = sum(topics.end_offsets(self._kafka(), find_pipeline(pipeline).topic).values())
         self._await(lambda lines: sum(one.rows for one in batch_lines(lines) if one.pipeline == pipeline) >= sent)
 
     def _expect_records(self, topic: str, values: tuple[str, ...]) -> None:
         before = self._seen[topic]
         self._expect_count(topic, before + len(values))
-        new = [(record.value or b"null").decode() for record in topics.read(self._kafka(), topic)][before:]
+        new = [(record.value or b"null").decode() for record in consumer.read(self._kafka(), topic)][before:]
         for value in new:
             self._show(f"  ← {topic}: {value}")
         if sorted(new) != sorted(values):
@@ -188,7 +187,7 @@ class Player:
                 raise Different(f"{topic} holds {found} records; expected {count}.")
             time.sleep(0.1)
         if found > count:
-            newest = [(record.value or b"null").decode() for record in topics.read(self._kafka(), topic, newest=3)]
+            newest = [(record.value or b"null").decode() for record in consumer.read(self._kafka(), topic, newest=3)]
             raise Different(f"{topic} holds {found} records; expected {count}. The newest: {newest}.")
 
     def _count(self, topic: str) -> int:
@@ -237,11 +236,11 @@ class Player:
         if not all(printed):
             raise Different("A run printed nothing; expected the visits to be shared between all runs.")
 
-    def _kafka(self) -> Kafka:
+    def _kafka(self) -> KafkaCluster:
         address = broker.address(self._settings.home)
         if address is None:
             raise RespoolError("The broker of the demo no longer runs. Play it again.")
-        return Kafka(address)
+        return KafkaCluster(address)
 
     def _show_line(self, line: str) -> None:
         if is_visit(line):
@@ -271,7 +270,7 @@ def clear(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def sent_visits(kafka: Kafka, topic: str) -> list[Visit]:
+def sent_visits(kafka: KafkaCluster, topic: str) -> list[Visit]:
     """Return the visits that a topic holds."""
-    values = [json.loads(record.value or b"{}") for record in topics.read(kafka, topic)]
+    values = [json.loads(record.value or b"{}") for record in consumer.read(kafka, topic)]
     return [(one["visit_id"], datetime.fromisoformat(one["event_time"]).isoformat(), one["page"]) for one in values]

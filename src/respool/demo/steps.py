@@ -122,7 +122,7 @@ class ExpectEachPrintedOnce:
     topic: str
 
 
-Step = (
+ScenarioStep = (
     Tell
     | Command
     | ExpectCommand
@@ -154,4 +154,4 @@ class Scenario:
 
     name: str
     title: str
-    steps: tuple[Step, ...]
+    steps: tuple[ScenarioStep, ...]

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from respool.diff.model import VERDICTS, Difference, Report, Request, Summary, Verdict
+from respool.diff.model import VERDICTS, DiffReport, DiffRequest, DiffSummary, DiffVerdict, RowDifference
 from respool.diff.rows import read_rows, row_text, with_row
 from respool.errors import DiffError
-from respool.failures import first_words
-from respool.kafka import Kafka
+from respool.kafka.cluster import KafkaCluster
+from respool.spark.failures import innermost_message
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -15,8 +15,8 @@ _COLUMNS = 1000  # of which the differences are counted, one by one
 
 
 def compare(
-    spark: "SparkSession", kafka: Kafka | None, request: Request, most: int = 20, output: str | None = None
-) -> Report:
+    spark: "SparkSession", kafka: KafkaCluster | None, request: DiffRequest, most: int = 20, output: str | None = None
+) -> DiffReport:
     """Compare two outputs as they are now.
 
     Args:
@@ -36,27 +36,30 @@ def compare(
         return _compare(spark, kafka, request, most, output)
     except (PySparkException, Py4JJavaError) as error:
         raise DiffError(
-            f"The {request.a} and the {request.b} cannot be compared: {first_words(str(error))}\nCheck that both can "
+            f"The {request.a} and the {request.b} cannot be compared: {innermost_message(str(error))}\n"
+            "Check that both can "
             "be read, and run this again; Spark's log under the home (logs/spark.log) tells more."
         ) from error
 
 
-def _compare(spark: "SparkSession", kafka: Kafka | None, request: Request, most: int, output: str | None) -> Report:
+def _compare(
+    spark: "SparkSession", kafka: KafkaCluster | None, request: DiffRequest, most: int, output: str | None
+) -> DiffReport:
     from pyspark import StorageLevel
 
     found = _joined(spark, kafka, request).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         counts = _counts(found, request)
-        summary = Summary(**counts, columns=_by_column(found) if counts["differ"] else {})
+        summary = DiffSummary(**counts, columns=_by_column(found) if counts["differ"] else {})
         if output is not None:
             _all(found).write.mode("errorifexists").parquet(output)
         shown = [one for verdict in VERDICTS if counts[verdict] for one in _first(found, verdict, most)]
     finally:
         found.unpersist()
-    return Report(summary, tuple(shown))
+    return DiffReport(summary, tuple(shown))
 
 
-def _joined(spark: "SparkSession", kafka: Kafka | None, request: Request) -> "DataFrame":
+def _joined(spark: "SparkSession", kafka: KafkaCluster | None, request: DiffRequest) -> "DataFrame":
     """Return a line for every key, with how many of its rows are `equal`, `differ`, are `only_a` or `only_b`.
 
     Of rows that are equal nothing else is kept, so that millions of them take little room.
@@ -94,7 +97,7 @@ def _joined(spark: "SparkSession", kafka: Kafka | None, request: Request) -> "Da
     return both.select(*kept, *counted)
 
 
-def _counts(found: "DataFrame", request: Request) -> dict[str, int]:
+def _counts(found: "DataFrame", request: DiffRequest) -> dict[str, int]:
     """Return how many rows there are of each kind.
 
     Raises:
@@ -170,7 +173,7 @@ def _text(name: str) -> "Column":
     return F.when(F.is_valid_utf8(text), text).otherwise(F.concat(F.lit("0x"), F.hex(name)))
 
 
-def _first(found: "DataFrame", verdict: Verdict, most: int) -> list[Difference]:
+def _first(found: "DataFrame", verdict: DiffVerdict, most: int) -> list[RowDifference]:
     from pyspark.sql import functions as F
 
     rows = found.where(F.col(verdict) > 0).orderBy("key").limit(most)
@@ -181,8 +184,8 @@ def _first(found: "DataFrame", verdict: Verdict, most: int) -> list[Difference]:
     return [_difference(verdict, row) for row in rows.collect()]
 
 
-def _difference(verdict: Verdict, row: "Row") -> Difference:
-    return Difference(
+def _difference(verdict: DiffVerdict, row: "Row") -> RowDifference:
+    return RowDifference(
         verdict=verdict,
         key=row.key if row.keyed else None,
         a=None if verdict == "only_b" else row.a_row,

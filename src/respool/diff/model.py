@@ -5,16 +5,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from respool.diff.reach import Reach
+from respool.checkpoint.position import QueryPosition
 from respool.errors import DiffError
+from respool.savepoint.manifest import SavepointManifest
 
 Kind = Literal["kafka", "delta"]
-Verdict = Literal["differ", "only_a", "only_b"]
-VERDICTS: tuple[Verdict, ...] = ("differ", "only_a", "only_b")
+DiffVerdict = Literal["differ", "only_a", "only_b"]
+VERDICTS: tuple[DiffVerdict, ...] = ("differ", "only_a", "only_b")
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedOutput:
     """One of the two outputs.
 
     Attributes:
@@ -31,7 +32,7 @@ class Side:
     key: tuple[str, ...] = ()
     pipeline: str = ""
     timezone: str = ""
-    reach: Reach | None = None
+    reach: QueryPosition | None = None
 
     @property
     def address(self) -> str:
@@ -44,7 +45,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Since:
+class Cutoff:
     """Which rows count: those written after a moment. A row that either side has written since is compared.
 
     Attributes:
@@ -64,7 +65,7 @@ class Since:
 
 
 @dataclass(frozen=True)
-class Request:
+class DiffRequest:
     """What is to be compared.
 
     Attributes:
@@ -75,9 +76,9 @@ class Request:
         ignore: Columns that are left out.
     """
 
-    a: Side
-    b: Side
-    since: Since = field(default_factory=Since)
+    a: ComparedOutput
+    b: ComparedOutput
+    since: Cutoff = field(default_factory=Cutoff)
     key: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
 
@@ -112,7 +113,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Difference:
+class RowDifference:
     """A row that differs, or that only one side has.
 
     Attributes:
@@ -124,7 +125,7 @@ class Difference:
         rows: How many such rows there are: more than one only for rows without a key.
     """
 
-    verdict: Verdict
+    verdict: DiffVerdict
     key: str | None
     a: Mapping[str, str] | None
     b: Mapping[str, str] | None
@@ -133,7 +134,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Summary:
+class DiffSummary:
     """How many rows are alike and how many are not.
 
     Attributes:
@@ -157,7 +158,7 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Report:
+class DiffReport:
     """What a comparison has found.
 
     Attributes:
@@ -165,5 +166,12 @@ class Report:
         differences: The first differences of each verdict, by key.
     """
 
-    summary: Summary
-    differences: tuple[Difference, ...]
+    summary: DiffSummary
+    differences: tuple[RowDifference, ...]
+
+
+def cutoff_after(manifest: SavepointManifest) -> Cutoff:
+    """Return which rows of an output count as written after a savepoint."""
+    sink = manifest.sink
+    offsets = {int(one): end for one, end in sink.offsets.items()} if sink.offsets is not None else None
+    return Cutoff(manifest.batch, manifest.created, offsets, sink.version, sink.output)

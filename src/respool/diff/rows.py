@@ -7,13 +7,13 @@ name, no spaces, numbers by their value. A column that is null is as one that is
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from respool import records, topics
-from respool.diff.model import Request, Side
+from respool.diff.model import ComparedOutput, DiffRequest
 from respool.diff.versions import then_version
-from respool.kafka import Kafka
-from respool.rendering import json_of
-from respool.sinks import batch_header, newest_records
-from respool.sql import quoted
+from respool.kafka import records, topics
+from respool.kafka.cluster import KafkaCluster
+from respool.sinks.kafka import batch_header, newest_records
+from respool.sinks.rendering import json_of
+from respool.spark.sql import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -30,7 +30,9 @@ _EXACT = {
 }
 
 
-def read_rows(spark: "SparkSession", kafka: Kafka | None, request: Request, side: Side) -> "DataFrame":
+def read_rows(
+    spark: "SparkSession", kafka: KafkaCluster | None, request: DiffRequest, side: ComparedOutput
+) -> "DataFrame":
     """Return the rows of one side as `keyed`, `key`, `value`, `rows`, `since` and `clashes`.
 
     `keyed` tells whether a row has a key; else `key` is the row itself, and `rows` counts such rows. `value` holds the
@@ -49,7 +51,7 @@ def read_rows(spark: "SparkSession", kafka: Kafka | None, request: Request, side
     return _table_rows(spark, request, side)
 
 
-def _topic_rows(spark: "SparkSession", kafka: Kafka, request: Request, side: Side) -> "DataFrame":
+def _topic_rows(spark: "SparkSession", kafka: KafkaCluster, request: DiffRequest, side: ComparedOutput) -> "DataFrame":
     """Return the newest record of every key, and all records without one: `key`, `value`, `since`, `at`.
 
     Where rows are known by columns, with the `fields` of the value.
@@ -70,7 +72,7 @@ def _topic_rows(spark: "SparkSession", kafka: Kafka, request: Request, side: Sid
     return newest_records(found.withColumn("id", F.coalesce(*identity)), "id", kept)
 
 
-def _is_since(request: Request, side: Side) -> "Column":
+def _is_since(request: DiffRequest, side: ComparedOutput) -> "Column":
     from pyspark.sql import functions as F
 
     since = request.since
@@ -85,7 +87,7 @@ def _is_since(request: Request, side: Side) -> "Column":
     return F.coalesce(*judged, F.lit(True))
 
 
-def _table_rows(spark: "SparkSession", request: Request, side: Side) -> "DataFrame":
+def _table_rows(spark: "SparkSession", request: DiffRequest, side: ComparedOutput) -> "DataFrame":
     from pyspark.sql import functions as F
 
     now = _version_rows(spark, request, side, None)
@@ -104,7 +106,9 @@ def _table_rows(spark: "SparkSession", request: Request, side: Side) -> "DataFra
     )
 
 
-def _version_rows(spark: "SparkSession", request: Request, side: Side, version: int | None) -> "DataFrame":
+def _version_rows(
+    spark: "SparkSession", request: DiffRequest, side: ComparedOutput, version: int | None
+) -> "DataFrame":
     from pyspark.sql import functions as F
 
     reader = spark.read.format("delta")
@@ -115,7 +119,7 @@ def _version_rows(spark: "SparkSession", request: Request, side: Side, version: 
     def json(names: Iterable[str]) -> "Column":
         if request.mixed:  # as the topic's pipeline renders them
             return F.expr(json_of(table.schema, names, zone)).cast("binary")
-        return F.to_json(F.struct(*[F.col(quoted(name)) for name in names]), _EXACT).cast("binary")
+        return F.to_json(F.struct(*[F.col(quote(name)) for name in names]), _EXACT).cast("binary")
 
     columns = request.key_columns()
     by_columns = request.mixed or not columns
@@ -127,7 +131,7 @@ def _version_rows(spark: "SparkSession", request: Request, side: Side, version: 
     return _by_key(_with_fields(found, F.col("value"), "fields") if request.mixed else found, request)
 
 
-def _by_key(found: "DataFrame", request: Request) -> "DataFrame":
+def _by_key(found: "DataFrame", request: DiffRequest) -> "DataFrame":
     """Return rows by their keys: by columns of their `fields` if they have them, those without a key by themselves."""
     from pyspark.sql import functions as F
 
@@ -147,7 +151,7 @@ def _by_key(found: "DataFrame", request: Request) -> "DataFrame":
     )
 
 
-def with_row(found: "DataFrame", value: "Column", name: str, request: Request) -> "DataFrame":
+def with_row(found: "DataFrame", value: "Column", name: str, request: DiffRequest) -> "DataFrame":
     """Return a frame with one more column: the row in the bytes of `value`, without the columns to be ignored."""
     from pyspark.sql import functions as F
 

@@ -1,20 +1,23 @@
-"""The versions of a table that a comparison reads; no JVM."""
+"""How far both queries have read, and which versions of a table are compared."""
 
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
-from respool.checkpoint.delta_log import open_table
-from respool.diff.model import Request, Side
-from respool.errors import DiffError, did_you_mean
-from respool.span import time_text
+from respool.checkpoint.position import QueryPosition
+from respool.delta.log import open_table
+from respool.diff.model import ComparedOutput, DiffRequest
+from respool.errors import DiffError
+from respool.text import did_you_mean
+from respool.times import time_text
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-def then_version(request: Request, side: Side) -> int | None:
+def then_version(request: DiffRequest, side: ComparedOutput) -> int | None:
     """Return the version of a table at the moment since which rows count; None when all rows do.
 
     Raises:
@@ -33,7 +36,7 @@ def then_version(request: Request, side: Side) -> int | None:
     return None if since.time is None else _version_at(open_table(side.place), side, since.time)
 
 
-def check_columns(request: Request, side: Side) -> None:
+def check_columns(request: DiffRequest, side: ComparedOutput) -> None:
     """Raise DiffError when a table lacks a column of the key."""
     if side.kind == "kafka":
         return
@@ -46,7 +49,7 @@ def check_columns(request: Request, side: Side) -> None:
             )
 
 
-def _version_at(table: "DeltaTable", side: Side, time: datetime) -> int | None:
+def _version_at(table: "DeltaTable", side: ComparedOutput, time: datetime) -> int | None:
     commits = sorted((int(one["version"]), int(one["timestamp"])) for one in table.history() if "timestamp" in one)
     earlier = [version for version, stamp in commits if _EPOCH + timedelta(milliseconds=stamp) < time]
     if earlier:
@@ -57,3 +60,30 @@ def _version_at(table: "DeltaTable", side: Side, time: datetime) -> int | None:
         f"The log of the {side} no longer tells what it held at {time_text(time)}: it begins with version "
         f"{commits[0][0] if commits else table.version()}. Name a later time, or a version with --since-version."
     )
+
+
+def unequal(a: QueryPosition, b: QueryPosition) -> str | None:
+    """Return what one query has read and the other has not, for people; None when both have read the same.
+
+    A partition that one of them does not know yet is taken as not read at all.
+    """
+    places = {*a.ends, *b.ends}
+    ahead = {place: a.ends.get(place, 0) - b.ends.get(place, 0) for place in places}
+    only_a = sum(count for count in ahead.values() if count > 0)
+    only_b = -sum(count for count in ahead.values() if count < 0)
+    if only_a and only_b:
+        return f"A has read {_records(only_a)} that B has not, and B {_records(only_b)} that A has not"
+    if only_a or only_b:
+        behind, count = ("B", only_a) if only_a else ("A", only_b)
+        return f"{behind} has read {_records(count)} less"
+    if a.watermark != b.watermark:
+        return f"Both have read the same, but the watermark of {'B' if _earlier(b, a) else 'A'} is earlier"
+    return None
+
+
+def _earlier(one: QueryPosition, other: QueryPosition) -> bool:
+    return one.watermark is None or (other.watermark is not None and one.watermark < other.watermark)
+
+
+def _records(count: int) -> str:
+    return f"{count:,} record{'s' * (count != 1)}"

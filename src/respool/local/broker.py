@@ -60,7 +60,7 @@ class Broker:
 
 
 @dataclass(frozen=True)
-class Status:
+class BrokerStatus:
     """What is known of the broker of a home.
 
     Attributes:
@@ -132,7 +132,7 @@ def reset(home: Path) -> bool:
     return True
 
 
-def status(home: Path) -> Status:
+def status(home: Path) -> BrokerStatus:
     """Return what is known of the broker of a home; it is asked for an answer, and nothing is changed."""
     home = home.absolute()
     pid = process.find(files.process_file(home))
@@ -142,7 +142,7 @@ def status(home: Path) -> Status:
         state = "running" if _answers(found, files.cluster_id(home), 3.0) else "silent"
     else:
         state = "died" if files.process_file(home).exists() else "stopped"
-    return Status(state, found, pid, files.data_bytes(home), log_file(home))
+    return BrokerStatus(state, found, pid, files.data_bytes(home), log_file(home))
 
 
 def address(home: Path) -> str | None:

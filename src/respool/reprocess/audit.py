@@ -6,17 +6,17 @@ from datetime import datetime, timedelta, timezone
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from respool.checkpoint.position import ends_of_batches
 from respool.errors import ReprocessError
-from respool.local.session import session_of
-from respool.reprocess.compare import DIFFERENT, Comparison, Verdict, changes, keyed
-from respool.reprocess.compute import Computation
-from respool.reprocess.live import ends_of_batches
+from respool.pipeline.results import Sessions, Windows
+from respool.reprocess.comparison import DIFFERENT, Comparison, Verdict, changes, keyed
+from respool.reprocess.computation import Computation
+from respool.reprocess.job import OnSlice, ReprocessJob, kept_slice
 from respool.reprocess.plan import results_of
-from respool.reprocess.run import Job, OnSlice, kept_slice
-from respool.reprocess.target import Target, target_of
-from respool.results import Sessions, Windows
-from respool.sinks import Write
-from respool.span import Span
+from respool.reprocess.target import ResultTarget, target_of
+from respool.sinks.protocol import WriteContext
+from respool.spark.session import session_of
+from respool.times import Span
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
@@ -27,7 +27,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True)
-class Difference:
+class AuditDifference:
     """A result that was published otherwise than the archive says.
 
     Attributes:
@@ -53,7 +53,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Report:
+class AuditReport:
     """What an audit has found.
 
     Attributes:
@@ -65,7 +65,7 @@ class Report:
 
     counts: Counter[Verdict] = field(default_factory=Counter)
     late: int = 0
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[AuditDifference, ...] = ()
     fixed: int = 0
 
     @property
@@ -74,7 +74,7 @@ class Report:
         return sum(self.counts[verdict] for verdict in DIFFERENT)
 
 
-def audit(job: Job, most: int, fix: str | None, on_slice: OnSlice) -> Report:
+def audit(job: ReprocessJob, most: int, fix: str | None, on_slice: OnSlice) -> AuditReport:
     """Compare the slices of a plan one by one.
 
     Args:
@@ -86,7 +86,7 @@ def audit(job: Job, most: int, fix: str | None, on_slice: OnSlice) -> Report:
     pipeline = job.plan.pipeline
     session = session_of(job.spark, pipeline)
     computation = Computation(session, job.plan, job.reader)
-    write = Write(pipeline.name, None, job.require_kafka(), job.settings.home, fix)
+    write = WriteContext(pipeline.name, None, job.require_kafka(), job.settings.home, fix)
     sink = keyed(pipeline.sink, job.plan)
     if sink is None:
         raise ReprocessError(
@@ -98,7 +98,7 @@ def audit(job: Job, most: int, fix: str | None, on_slice: OnSlice) -> Report:
     comparison = Comparison(computation, sink, write, job.plan.closed_until(judge_open=False))
     target = target_of(session, job.plan, write) if fix is not None else None
     published: DataFrame | None = None
-    report = Report()
+    report = AuditReport()
     for number in range(len(job.plan.slices)):
         with kept_slice(computation, number) as rows:
             published = published or comparison.published(rows.schema)
@@ -113,14 +113,14 @@ def audit(job: Job, most: int, fix: str | None, on_slice: OnSlice) -> Report:
     return _finish(report, target, len(job.plan.slices))
 
 
-def _finish(report: Report, target: Target | None, slices: int) -> Report:
+def _finish(report: AuditReport, target: ResultTarget | None, slices: int) -> AuditReport:
     if target is None:
         return report
     target.finish(slices)
     return replace(report, fixed=report.different)
 
 
-def _add(report: Report, comparison: Comparison, verdicts: "DataFrame", most: int) -> Report:
+def _add(report: AuditReport, comparison: Comparison, verdicts: "DataFrame", most: int) -> AuditReport:
     counts = Counter({row.verdict: row["count"] for row in verdicts.groupBy("verdict").count().collect()})
     together = report.counts + counts
     if not sum(counts[verdict] for verdict in DIFFERENT):
@@ -229,11 +229,11 @@ def _cutoffs(comparison: Comparison, sought: "DataFrame") -> "DataFrame":
     return spark.createDataFrame(rows, "batch INT, ends ARRAY<BIGINT>")
 
 
-def _difference(row: "Row") -> Difference:
+def _difference(row: "Row") -> AuditDifference:
     def text(value: bytearray | None) -> str | None:
         return None if value is None else bytes(value).decode("utf-8", "backslashreplace")
 
-    return Difference(
+    return AuditDifference(
         verdict=row.verdict,
         start=row.start.astimezone(timezone.utc),
         end=row.end.astimezone(timezone.utc),

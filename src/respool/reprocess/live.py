@@ -1,25 +1,26 @@
 """What the live query has done, by its checkpoint: how far it has read, what it has closed, how it renders results."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
-from respool.checkpoint.claim import Run, last_run
-from respool.checkpoint.files import local_path, open_reader
-from respool.checkpoint.model import Planned
-from respool.checkpoint.read import Checkpoint
-from respool.checkpoint.sources import kafka_parts
+from respool.checkpoint.ownership import RunRecord, read_run_record
+from respool.checkpoint.position import kafka_ends
+from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import CheckpointError
+from respool.locations import local_path
+from respool.storage.open import open_reader
 
 if TYPE_CHECKING:
-    from respool.pipeline import Pipeline
+    from respool.pipeline.definition import Pipeline
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
-class Live:
+class LiveQuery:
     """A live query at its newest finished batch.
 
     Attributes:
@@ -35,7 +36,7 @@ class Live:
     ends: Mapping[int, int]
 
 
-def read_live(checkpoint: str, pipeline: "Pipeline") -> Live | None:
+def read_live(checkpoint: str, pipeline: "Pipeline") -> LiveQuery | None:
     """Return what a pipeline's live query has done; None when it never finished a batch on that checkpoint.
 
     Raises CheckpointError when results of this pipeline would not stand under the keys of the live query's.
@@ -44,37 +45,21 @@ def read_live(checkpoint: str, pipeline: "Pipeline") -> Live | None:
     if folder is not None and not folder.is_dir():
         return None
     files = open_reader(checkpoint)
-    run = last_run(files)
+    run = read_run_record(files)
     if run is not None:
         _check(checkpoint, run, pipeline)
-    found = Checkpoint(files)
+    found = CheckpointSnapshot(files)
     if not found.commits:
         return None
     batch = found.commits[-1]
     planned = found.planned(batch)
     watermark = _EPOCH + timedelta(milliseconds=planned.watermark_ms) if planned.watermark_ms else None
-    return Live(checkpoint, batch, watermark, _ends(planned, pipeline.topic))
+    return LiveQuery(checkpoint, batch, watermark, kafka_ends(planned, pipeline.topic))
 
 
-def ends_of_batches(checkpoint: str, topic: str, batches: Iterable[int]) -> list[tuple[int, int, int]]:
-    """Return batch, partition and next offset of those batches that the checkpoint still knows."""
-    found = Checkpoint(open_reader(checkpoint))
-    return [
-        (batch, partition, end)
-        for batch in batches
-        if found.has("offsets", batch)
-        for partition, end in _ends(found.planned(batch), topic).items()
-    ]
-
-
-def _ends(planned: Planned, topic: str) -> dict[int, int]:
-    parts = {place: end for source in planned.sources for place, end in kafka_parts(source.end).items()}
-    return {partition: end for (name, partition), end in parts.items() if name == topic}
-
-
-def _check(checkpoint: str, run: Run, pipeline: "Pipeline") -> None:
+def _check(checkpoint: str, run: RunRecord, pipeline: "Pipeline") -> None:
     """Refuse what would be published under other keys, or for other windows, than the live query's results."""
-    mine = Run.of(pipeline)
+    mine = RunRecord.of(pipeline)
     for what, live, here, step in (
         ("is of the pipeline", run.pipeline, mine.pipeline, "name its checkpoint with --checkpoint"),
         ("reads", run.topic, mine.topic, "use the same --set topic=…"),

@@ -8,17 +8,17 @@ from respool.archive.reader import ArchiveReader
 from respool.archive.sink import ArchiveSink
 from respool.archive.table import Reading, Size
 from respool.errors import ReprocessError
-from respool.pipeline import Pipeline
-from respool.reprocess.live import Live
-from respool.results import ByArrival, Sessions, Windows
-from respool.span import Span, time_text
+from respool.pipeline.definition import Pipeline
+from respool.pipeline.results import ArrivalDependent, Sessions, Windows
+from respool.reprocess.live import LiveQuery
+from respool.times import Span, time_text
 
 SLICE = timedelta(days=1)
 _NEVER = datetime(1900, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
-class Request:
+class ReprocessRequest:
     """What is asked for.
 
     Attributes:
@@ -52,14 +52,14 @@ class Plan:
         decoded_alike: The pipeline decodes records as the archive did.
     """
 
-    request: Request
+    request: ReprocessRequest
     computed: Span
     slices: tuple[Span, ...]
     table: str
     version: int
     reads: Size
     size: Size
-    live: Live | None
+    live: LiveQuery | None
     decoded_alike: bool
 
     @property
@@ -102,7 +102,7 @@ def results_of(pipeline: Pipeline) -> Windows | Sessions:
     match pipeline.results:
         case Windows() | Sessions() as found:
             return found
-        case ByArrival(why):
+        case ArrivalDependent(why):
             raise ReprocessError(f"The pipeline {pipeline.name} cannot be reprocessed: {why}.")
         case None if isinstance(pipeline.sink, ArchiveSink):
             raise ReprocessError(
@@ -118,7 +118,7 @@ def results_of(pipeline: Pipeline) -> Windows | Sessions:
             )
 
 
-def make_plan(request: Request, reader: ArchiveReader, live: Live | None, now: datetime) -> Plan:
+def make_plan(request: ReprocessRequest, reader: ArchiveReader, live: LiveQuery | None, now: datetime) -> Plan:
     """Return the plan of a request; ReprocessError or PipelineError when it cannot be done."""
     pipeline, asked = request.pipeline, request.asked
     results = results_of(pipeline)

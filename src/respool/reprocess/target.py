@@ -2,20 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from respool.delta_sink import DeltaSink
 from respool.errors import ReprocessError
-from respool.locations import scheme_of
 from respool.reprocess.plan import Plan
-from respool.sinks import FunctionSink, KeyedSink, Write
+from respool.sinks.console import FunctionSink
+from respool.sinks.delta import DeltaSink
+from respool.sinks.protocol import KeyedSink, WriteContext
+from respool.spark.internals import hadoop_filesystem, is_occupied, is_occupied_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Target(Protocol):
+class ResultTarget(Protocol):
     """A place for the results of a run, slice by slice."""
 
     def take(self, number: int, changes: "DataFrame") -> None:
@@ -28,7 +28,7 @@ class Target(Protocol):
 
 
 @dataclass(frozen=True)
-class Direct:
+class ImmediateTarget:
     """A sink that is told at once.
 
     Attributes:
@@ -46,7 +46,7 @@ class Direct:
 
 
 @dataclass(frozen=True)
-class AtOnce:
+class StagedTarget:
     """A table or folder that gets all results in one go: until then they are kept beside it.
 
     Attributes:
@@ -73,29 +73,29 @@ class AtOnce:
         """Write all results in one commit, and remove what was kept."""
         ready = [f"{self._ready}/{number:06}" for number in range(slices)]
         self.write(self.spark.read.parquet(*ready))
-        filesystem, path = _filesystem(self.spark, self._ready)
+        filesystem, path = hadoop_filesystem(self.spark, self._ready)
         filesystem.delete(path, True)
 
 
-def target_of(spark: "SparkSession", plan: Plan, write: Write) -> Target:
+def target_of(spark: "SparkSession", plan: Plan, write: WriteContext) -> ResultTarget:
     """Return the pipeline's own sink as a target."""
     sink = plan.pipeline.sink
     assert write.run is not None
     match sink:
         case DeltaSink():
-            return AtOnce(spark, sink.locate(write.home), write.run, lambda rows: sink.correct(rows, write))
+            return StagedTarget(spark, sink.locate(write.home), write.run, lambda rows: sink.correct(rows, write))
         case FunctionSink():
             raise ReprocessError(
                 f"The pipeline {plan.pipeline.name} hands its results to a function, batch by batch. Write those of a "
                 "span to a folder with --output PATH."
             )
         case KeyedSink():
-            return Direct(lambda changes: sink.correct(changes, write))
+            return ImmediateTarget(lambda changes: sink.correct(changes, write))
         case _:  # one that knows no keys, such as the console
-            return Direct(lambda changes: sink.write(changes.select("row.*"), write))
+            return ImmediateTarget(lambda changes: sink.write(changes.select("row.*"), write))
 
 
-def folder_target(spark: "SparkSession", output: str, run: str) -> Target:
+def folder_target(spark: "SparkSession", output: str, run: str) -> ResultTarget:
     """Return a folder as a target: Parquet when its name says so, else a Delta table."""
     kind = "parquet" if output.rstrip("/").endswith(".parquet") else "delta"
 
@@ -104,12 +104,7 @@ def folder_target(spark: "SparkSession", output: str, run: str) -> Target:
         writer = found.write.format(kind).mode("overwrite")
         (writer.option("overwriteSchema", "true") if kind == "delta" else writer).save(output)
 
-    return AtOnce(spark, output, run, write)
-
-
-def locate_output(output: str) -> str:
-    """Return where a folder for results is to be: an absolute path, or a URL."""
-    return output if scheme_of(output) is not None else str(Path(output).expanduser().absolute())
+    return StagedTarget(spark, output, run, write)
 
 
 def check_output(output: str) -> None:
@@ -124,26 +119,8 @@ def require_free(spark: "SparkSession", output: str) -> None:
         raise _occupied(output)
 
 
-def is_occupied(output: str) -> bool:
-    """Return whether something is at a path of this machine already; for a URL, False."""
-    path = Path(output)
-    return scheme_of(output) is None and (path.is_file() or (path.is_dir() and any(path.iterdir())))
-
-
-def is_occupied_for(spark: "SparkSession", output: str) -> bool:
-    """Return whether something is at a path or URL already, as Spark sees it."""
-    filesystem, path = _filesystem(spark, output)
-    return bool(filesystem.exists(path) and len(filesystem.listStatus(path)))
-
-
 def _occupied(output: str) -> ReprocessError:
     return ReprocessError(
         f"{output} is there already. Name a new folder for the results; or, to go on with a run that was stopped while "
         "it wrote there, name it with --run-id."
     )
-
-
-def _filesystem(spark: "SparkSession", location: str) -> tuple[Any, Any]:
-    jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(location)
-    return path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()), path

@@ -4,28 +4,31 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from respool import __version__
-from respool.checkpoint import history, layout, target
-from respool.checkpoint.claim import last_run
-from respool.checkpoint.files import Reader, absolute, open_reader
-from respool.checkpoint.plan import require_listed
-from respool.checkpoint.read import Checkpoint
-from respool.checkpoint.verifying.verify import verify
+from respool._version import __version__
+from respool.checkpoint import reachability
+from respool.checkpoint.journal import history
+from respool.checkpoint.ownership import read_run_record
+from respool.checkpoint.snapshot import CheckpointSnapshot, require_listed
+from respool.checkpoint.verify.run import verify
 from respool.errors import CheckpointError, UnfinishedChangeError
-from respool.savepoint.copying import Tell, copy
+from respool.format import layout
+from respool.locations import absolute
+from respool.savepoint.copying import Tell, copy, required_files
 from respool.savepoint.extras import not_included
-from respool.savepoint.manifest import Manifest, SavedFile, SinkPosition
-from respool.savepoint.needs import needed
+from respool.savepoint.manifest import SavedFile, SavepointManifest
 from respool.savepoint.placement import require_store_place
-from respool.savepoint.store import Savepoint, Store, new_folder
+from respool.savepoint.store import Savepoint, SavepointStore, new_folder
+from respool.sinks.registry import SinkPosition
+from respool.storage.folder import FolderReader
+from respool.storage.open import open_reader
 
 _ATTEMPTS = 5  # at a query that deletes files while they are copied
 
-Position = Callable[[Checkpoint, int], SinkPosition]
+Position = Callable[[CheckpointSnapshot, int], SinkPosition]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SavepointRequest:
     """What savepoint a user wants.
 
     Attributes:
@@ -45,7 +48,9 @@ class _Moved(Exception):
     """The query went on, and what was to be copied is gone."""
 
 
-def create(wanted: Wanted, store: Store, position: Position, on_file: Tell = lambda done, total: None) -> Savepoint:
+def create(
+    wanted: SavepointRequest, store: SavepointStore, position: Position, on_file: Tell = lambda done, total: None
+) -> Savepoint:
     """Copy what a start after a committed batch needs, and make it count at the end, all at once.
 
     Raises:
@@ -66,7 +71,7 @@ def create(wanted: Wanted, store: Store, position: Position, on_file: Tell = lam
     )
 
 
-def _try(wanted: Wanted, store: Store, position: Position, on_file: Tell) -> Savepoint:
+def _try(wanted: SavepointRequest, store: SavepointStore, position: Position, on_file: Tell) -> Savepoint:
     files = open_reader(absolute(wanted.location))
     cut_off = history.pending(files)
     if cut_off is not None:
@@ -74,7 +79,7 @@ def _try(wanted: Wanted, store: Store, position: Position, on_file: Tell) -> Sav
     changes = _changes(files)
     # The newest batch is looked up before the listing: all that it left is there by then.
     newest = max(layout.batches(files.names("commits")), default=None)
-    checkpoint = Checkpoint(files)
+    checkpoint = CheckpointSnapshot(files)
     require_listed(checkpoint)
     batch = _batch(checkpoint, newest, wanted.batch)
     data = new_folder()
@@ -94,12 +99,12 @@ def _try(wanted: Wanted, store: Store, position: Position, on_file: Tell) -> Sav
         raise
 
 
-def _changes(files: Reader) -> set[str]:
+def _changes(files: FolderReader) -> set[str]:
     """Return what tells whether a checkpoint was changed by respool: two of its lives must not be mixed."""
     return {*files.names(history.FOLDER), *files.facts([history.PENDING])}
 
 
-def _batch(checkpoint: Checkpoint, newest: int | None, wanted: int | None) -> int:
+def _batch(checkpoint: CheckpointSnapshot, newest: int | None, wanted: int | None) -> int:
     if newest is None:
         raise CheckpointError(
             f"The checkpoint {checkpoint.root} has no committed batch yet: there is nothing to keep. "
@@ -112,20 +117,20 @@ def _batch(checkpoint: Checkpoint, newest: int | None, wanted: int | None) -> in
     return wanted
 
 
-def _needed(checkpoint: Checkpoint, batch: int, chosen: bool) -> list[str]:
+def _needed(checkpoint: CheckpointSnapshot, batch: int, chosen: bool) -> list[str]:
     try:
-        return needed(checkpoint, batch)
+        return required_files(checkpoint, batch)
     except CheckpointError as error:
         if not chosen:  # it was whole a moment ago, unless it is damaged
             raise _Moved from error
-        batches = target.reachable_text(checkpoint, shift=-1)
+        batches = reachability.reachable_text(checkpoint, shift=-1)
         can = f"Batches that can: {batches}, and the newest." if batches else "Only the newest can."
         raise CheckpointError(f"Batch {batch} cannot be kept: {error.summary}. {can} Nothing was changed.") from error
 
 
 def _require_sound(copied: str, origin: str) -> None:
     """Raise CheckpointError when what was copied is damaged, so that Spark could not start from it."""
-    checks = verify(Checkpoint(open_reader(copied), is_copy=True))
+    checks = verify(CheckpointSnapshot(open_reader(copied), is_copy=True))
     found = [one for check in checks if check.status == "broken" for one in check.found]
     if found:
         raise CheckpointError(
@@ -135,15 +140,15 @@ def _require_sound(copied: str, origin: str) -> None:
 
 
 def _manifest(
-    checkpoint: Checkpoint,
-    wanted: Wanted,
+    checkpoint: CheckpointSnapshot,
+    wanted: SavepointRequest,
     batch: int,
     data: str,
     saved: tuple[SavedFile, ...],
     position: SinkPosition,
-) -> Manifest:
-    planned, run = checkpoint.planned(batch), last_run(checkpoint.files)
-    return Manifest(
+) -> SavepointManifest:
+    planned, run = checkpoint.planned(batch), read_run_record(checkpoint.files)
+    return SavepointManifest(
         name=wanted.name,
         created=datetime.now(timezone.utc),
         reason=wanted.reason,
@@ -155,7 +160,7 @@ def _manifest(
         watermark_ms=max(planned.watermark_ms, checkpoint.committed(batch).next_watermark_ms),
         sources=planned.sources,
         conf=planned.conf,
-        operators=len(target.operators_named(checkpoint)),
+        operators=len(reachability.operators_named(checkpoint)),
         files=saved,
         sink=position,
         run=run,

@@ -14,8 +14,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from respool.checkpoint import layout
-from respool.checkpoint.read import Checkpoint
+from respool.checkpoint.snapshot import CheckpointSnapshot
+from respool.format import layout
 
 _SPARK = frozenset({"offsets", "commits", "sources", "state"})
 _SCHEMA_LOG = "_schema_log"
@@ -41,7 +41,7 @@ class NotIncluded:
     size: int
 
 
-def schema_logs(checkpoint: Checkpoint) -> list[str]:
+def schema_logs(checkpoint: CheckpointSnapshot) -> list[str]:
     """Return the files of the schema logs of Delta sources; none when they are too large to be schema logs."""
     folders = [folder for folder in sorted(checkpoint.folders) if _is_schema_log(folder)]
     paths = [f"{folder}/{name}" for folder in folders for name in sorted(checkpoint.folders[folder]) if _counts(name)]
@@ -50,7 +50,7 @@ def schema_logs(checkpoint: Checkpoint) -> list[str]:
     return paths
 
 
-def not_included(checkpoint: Checkpoint, included: Collection[str]) -> tuple[NotIncluded, ...]:
+def not_included(checkpoint: CheckpointSnapshot, included: Collection[str]) -> tuple[NotIncluded, ...]:
     """Return what is in a checkpoint besides Spark's files and those that are included, by its name at the top."""
     known = set(included)
     left_out: dict[str, list[str]] = defaultdict(list)

@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from respool.checkpoint.claim import Run
-from respool.checkpoint.model import SourceOffsets
+from respool.checkpoint.ownership import RunRecord
 from respool.errors import DamagedFileError, UnknownFormatVersionError
+from respool.format.model import SourceOffsets
 from respool.savepoint.extras import NotIncluded
+from respool.sinks.registry import SinkPosition
 from respool.untrusted import LONG, Fields, Malformed, decimal, parse_json
 
 _VERSION = 1
@@ -26,27 +27,7 @@ class SavedFile:
 
 
 @dataclass(frozen=True)
-class SinkPosition:
-    """How far the output was when the savepoint was made. All results of its batch and of earlier ones are there.
-
-    Attributes:
-        output: Where the query writes, as `kafka:TOPIC`, `delta:TABLE` or in words.
-        offsets: The end offsets of the output topic, by partition.
-        version: The version of the Delta table: the one that holds the savepoint's batch where the table notes batches,
-            else the newest.
-        transactions: The newest batch that the Delta table has noted, by the query's id.
-        unknown: Why nothing is known; None when something is.
-    """
-
-    output: str
-    offsets: Mapping[str, int] | None = None
-    version: int | None = None
-    transactions: Mapping[str, int] | None = None
-    unknown: str | None = None
-
-
-@dataclass(frozen=True)
-class Manifest:
+class SavepointManifest:
     """What a savepoint is of.
 
     Attributes:
@@ -85,7 +66,7 @@ class Manifest:
     operators: int
     files: tuple[SavedFile, ...]
     sink: SinkPosition
-    run: Run | None
+    run: RunRecord | None
     spark: str | None
     respool: str
     not_included: tuple[NotIncluded, ...] = ()
@@ -101,17 +82,17 @@ class Manifest:
         return self.batch + 1
 
 
-def to_json(manifest: Manifest) -> dict[str, Any]:
+def to_json(manifest: SavepointManifest) -> dict[str, Any]:
     """Return a manifest as JSON."""
     return {"version": _VERSION, **asdict(manifest), "created": manifest.created.isoformat()}
 
 
-def text_of(manifest: Manifest) -> bytes:
+def text_of(manifest: SavepointManifest) -> bytes:
     """Return a manifest as the bytes of its file."""
     return (json.dumps(to_json(manifest), indent=1) + "\n").encode()
 
 
-def parse(where: str, data: bytes) -> Manifest:
+def parse(where: str, data: bytes) -> SavepointManifest:
     """Return a manifest from the bytes of its file; `where` is for messages.
 
     Every path in it is relative and cannot lead out of the savepoint's folder.
@@ -128,11 +109,11 @@ def parse(where: str, data: bytes) -> Manifest:
         raise DamagedFileError(where, str(error), remedy) from error
 
 
-def _manifest(facts: Fields) -> Manifest:
+def _manifest(facts: Fields) -> SavepointManifest:
     files = facts.objects("files", _file)
     if len({file.path for file in files}) < len(files):
         raise Malformed("it has two files with one path")
-    return Manifest(
+    return SavepointManifest(
         name=facts.file_name("name"),
         created=facts.time("created"),
         reason=facts.optional_text("reason"),
@@ -147,7 +128,7 @@ def _manifest(facts: Fields) -> Manifest:
         operators=facts.whole("operators"),
         files=files,
         sink=_sink(facts.nested("sink")),
-        run=Run.from_json(facts.nested("run")) if "run" in facts else None,
+        run=RunRecord.from_json(facts.nested("run")) if "run" in facts else None,
         spark=facts.optional_line("spark"),
         respool=facts.line("respool"),
         not_included=facts.objects("not_included", _not_included) if "not_included" in facts else (),

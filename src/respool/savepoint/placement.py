@@ -8,9 +8,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from respool.checkpoint.files import Reader, local_path, new_writer
 from respool.errors import CheckpointError
+from respool.locations import local_path
 from respool.savepoint.manifest import parse
+from respool.storage.folder import FolderReader
+from respool.storage.open import new_writer
 
 _MANIFEST = "manifest.json"
 _CHECKPOINT = frozenset({"offsets", "commits", "metadata"})
@@ -47,7 +49,7 @@ def require_store_place(where: str) -> None:
     _require_outside(where, what)
 
 
-def _own_kind(where: str) -> tuple[Reader, str | None]:
+def _own_kind(where: str) -> tuple[FolderReader, str | None]:
     files = new_writer(where)
     try:
         return files, _kind(files)
@@ -96,7 +98,7 @@ def _ancestors(where: str) -> Iterator[tuple[str, str]]:
                 yield str(outer), below.name
 
 
-def _kind(files: Reader) -> str | None:
+def _kind(files: FolderReader) -> str | None:
     """Return what a folder is, if it is a checkpoint or a savepoint."""
     try:
         if files.facts(["metadata"]) and {"offsets", "commits"} & set(files.folders("")):
@@ -108,7 +110,7 @@ def _kind(files: Reader) -> str | None:
     return None
 
 
-def _is_table(files: Reader) -> bool:
+def _is_table(files: FolderReader) -> bool:
     """Return whether a folder is a Delta table, or the output of a file sink."""
     logs = ("_delta_log/_last_checkpoint", f"_delta_log/{0:020}.json", "_spark_metadata/0")
     try:
@@ -117,7 +119,7 @@ def _is_table(files: Reader) -> bool:
         raise _Unreadable from error
 
 
-def _holds_savepoints(files: Reader) -> bool:
+def _holds_savepoints(files: FolderReader) -> bool:
     try:
         names = files.folders("")[:_MOST_CHILDREN]
         manifests = [f"{name}/{_MANIFEST}" for name in names]
@@ -126,7 +128,7 @@ def _holds_savepoints(files: Reader) -> bool:
         return False  # cannot be looked into, as is usual for an account that only has its own folder
 
 
-def _is_savepoint(files: Reader, path: str) -> bool:
+def _is_savepoint(files: FolderReader, path: str) -> bool:
     try:
         parse(path, files.read(path))
     except (OSError, CheckpointError):
@@ -134,7 +136,7 @@ def _is_savepoint(files: Reader, path: str) -> bool:
     return True
 
 
-def _checkpoints_in(files: Reader) -> Iterator[str]:
+def _checkpoints_in(files: FolderReader) -> Iterator[str]:
     """Yield the checkpoints below a folder, a few levels deep."""
     level, looked = [""], 0
     for _ in range(_DEPTH):

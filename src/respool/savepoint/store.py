@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from uuid import uuid4
 
-from respool.checkpoint.files import OWN, Reader, Writer, absolute, new_writer, open_inside, read_error
-from respool.checkpoint.read import Checkpoint
-from respool.diff.model import Since
-from respool.errors import CheckpointError, DamagedFileError, did_you_mean
-from respool.savepoint.manifest import Manifest, parse, text_of
+from respool.checkpoint.snapshot import CheckpointSnapshot
+from respool.errors import CheckpointError, DamagedFileError
+from respool.locations import OWN, absolute
+from respool.savepoint.manifest import SavepointManifest, parse, text_of
+from respool.storage.folder import FolderReader, FolderWriter, read_error
+from respool.storage.open import new_writer, open_inside
+from respool.text import did_you_mean
 from respool.untrusted import Malformed, file_name, relative_path
 
 MANIFEST = "manifest.json"
@@ -34,30 +36,30 @@ class Savepoint:
     """
 
     location: str
-    manifest: Manifest
+    manifest: SavepointManifest
 
     @property
     def data(self) -> str:
         """The folder or URL of its files: a checkpoint with nothing but what a start at its next batch needs."""
         return f"{self.location}/{self.manifest.data}"
 
-    def files(self) -> Reader:
+    def files(self) -> FolderReader:
         """Return a reader of its files."""
         return open_inside(self.location, self.manifest.data)
 
-    def checkpoint(self) -> Checkpoint:
+    def checkpoint(self) -> CheckpointSnapshot:
         """Return its files as a checkpoint."""
-        return Checkpoint(self.files(), is_copy=True)
+        return CheckpointSnapshot(self.files(), is_copy=True)
 
 
-class Store:
+class SavepointStore:
     """The savepoints in one place."""
 
     def __init__(self, location: str) -> None:
         """Take the folder or URL; it need not be there yet."""
         self.location = absolute(location)
 
-    def writer(self) -> Writer:
+    def writer(self) -> FolderWriter:
         """Return a writer of the whole store."""
         return new_writer(self.location)
 
@@ -98,7 +100,7 @@ class Store:
             raise taken(name)
         self._require_own(name, files)
 
-    def add(self, manifest: Manifest) -> Savepoint:
+    def add(self, manifest: SavepointManifest) -> Savepoint:
         """Make a savepoint count, whose files are there; raise CheckpointError when the name was taken meanwhile."""
         files = self.writer()
         try:
@@ -141,7 +143,7 @@ class Store:
             files.prune(name)
         files.sync()
 
-    def _require_own(self, name: str, files: Writer) -> None:
+    def _require_own(self, name: str, files: FolderWriter) -> None:
         """Raise CheckpointError when a folder has anything but what a savepoint has."""
         folders, names = files.folders(name), files.names(name)
         known = {MANIFEST, *(path.rpartition("/")[2] for path in files.temporary(name))}
@@ -169,7 +171,7 @@ class Store:
         return found, damaged
 
 
-def find(name: str, store: Store) -> Savepoint:
+def find(name: str, store: SavepointStore) -> Savepoint:
     """Return a savepoint by its name in a store, or by its own folder or URL; raise CheckpointError when it is not."""
     if "/" not in name:
         return store.get(name)
@@ -202,13 +204,6 @@ def _parsed(location: str, data: bytes) -> Savepoint:
     return Savepoint(location, manifest)
 
 
-def since(manifest: Manifest) -> Since:
-    """Return which rows of an output count as written after a savepoint."""
-    sink = manifest.sink
-    offsets = {int(one): end for one, end in sink.offsets.items()} if sink.offsets is not None else None
-    return Since(manifest.batch, manifest.created, offsets, sink.version, sink.output)
-
-
 def is_name(name: str) -> bool:
     """Return whether a text can be the name of a savepoint."""
     return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) is not None and len(name) <= _LONGEST
@@ -236,7 +231,7 @@ def taken(name: str) -> CheckpointError:
     )
 
 
-def _empty(files: Writer, folder: str) -> None:
+def _empty(files: FolderWriter, folder: str) -> None:
     for path in files.below(folder):
         files.delete(path)
     files.prune(folder)

@@ -3,12 +3,11 @@
 from functools import partial
 from typing import TYPE_CHECKING
 
-from respool.pipeline import Pipeline
-from respool.results import ByArrival, Windows
-from respool.sinks import KafkaSink
-from respool.span import spark_interval
-from respool.visits.archive import browser_table
-from respool.visits.events import BROWSER_VISIT, VISITS_TOPIC
+from respool.pipeline.definition import Pipeline
+from respool.pipeline.results import ArrivalDependent, Windows
+from respool.sinks.kafka import KafkaSink
+from respool.times import spark_interval
+from respool.visits.events import BROWSER_VISIT, VISITS_TOPIC, browser_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,7 +30,7 @@ def browser_stats_stateless(
         stateless=True,
         sink=KafkaSink(output_topic, key=("browser", "window")),
         timezone=timezone,
-        results=ByArrival("each batch counts for itself, so results depend on which records came together"),
+        results=ArrivalDependent("each batch counts for itself, so results depend on which records came together"),
         archive=browser_table(topic),
     )
 

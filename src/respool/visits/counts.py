@@ -3,10 +3,11 @@
 from functools import partial
 from typing import TYPE_CHECKING
 
-from respool.pipeline import Pipeline
-from respool.results import Windows
-from respool.sinks import ConsoleSink, KafkaSink
-from respool.span import spark_interval
+from respool.pipeline.definition import Pipeline
+from respool.pipeline.results import Windows
+from respool.sinks.console import ConsoleSink
+from respool.sinks.kafka import KafkaSink
+from respool.times import spark_interval
 from respool.visits.events import ROCKSDB, VISIT, VISITS_TOPIC
 
 if TYPE_CHECKING:

@@ -1,6 +1,8 @@
-"""The events of the website-visits systems."""
+"""The events of the website, and the pipelines that archive them."""
 
-from respool.decode import JsonDecoder
+from respool.archive.sink import archive_topic
+from respool.decoders.json import JsonDecoder
+from respool.pipeline.definition import Pipeline
 
 VISITS_TOPIC = "visits"
 VISIT = JsonDecoder(
@@ -17,3 +19,19 @@ ROCKSDB = {
     ),
     "spark.sql.shuffle.partitions": "2",
 }
+
+
+def visits_archive(*, topic: str = VISITS_TOPIC, table: str | None = None, timezone: str = "UTC") -> Pipeline:
+    """Return the pipeline `visits-archive`."""
+    return archive_topic("visits-archive", topic, VISIT, table=table, timezone=timezone)
+
+
+def browser_visits_archive(*, topic: str = VISITS_TOPIC, table: str | None = None, timezone: str = "UTC") -> Pipeline:
+    """Return the pipeline `browser-visits-archive`."""
+    table = table or browser_table(topic)
+    return archive_topic("browser-visits-archive", topic, BROWSER_VISIT, table=table, timezone=timezone)
+
+
+def browser_table(topic: str) -> str:
+    """Return the archive of a topic of visits with their browsers, which have another field for their time."""
+    return f"browser_{topic}_table"

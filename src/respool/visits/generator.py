@@ -18,7 +18,7 @@ from datetime import datetime, timedelta, timezone
 from itertools import count
 
 from respool.errors import SettingsError
-from respool.topics import Message
+from respool.kafka.producer import Message
 
 # A round moves the clock on by 5 minutes, and each visit is somewhere in those 5. So undisturbed events are at most 4
 # minutes out of order, and the pages of a visit less than 10 minutes apart: no watermark or session gap of the visits

@@ -4,9 +4,9 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from respool.pipeline import Pipeline
-from respool.results import ByArrival
-from respool.sinks import FunctionSink
+from respool.pipeline.definition import Pipeline
+from respool.pipeline.results import ArrivalDependent
+from respool.sinks.console import FunctionSink
 from respool.visits.events import VISIT, VISITS_TOPIC
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def micro_batch(*, topic: str = VISITS_TOPIC, timezone: str = "UTC") -> Pipeline
         trigger="20 seconds",
         max_offsets_per_trigger=1000,
         timezone=timezone,
-        results=ByArrival("it prints visits as they come, and has no results to put right"),
+        results=ArrivalDependent("it prints visits as they come, and has no results to put right"),
     )
 
 

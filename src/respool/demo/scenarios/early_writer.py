@@ -1,7 +1,7 @@
 """Sessions written early: every update while they are open, and once more when the watermark closes them."""
 
-from respool.demo.output import draw
-from respool.demo.steps import Command, ExpectTables, Scenario, Send, Start, Step, Stop, Tell
+from respool.demo.process import draw
+from respool.demo.steps import Command, ExpectTables, Scenario, ScenarioStep, Send, Start, Stop, Tell
 
 
 def _visit(event: str, visit: int, time: str) -> Send:
@@ -13,7 +13,7 @@ def _table(batch: int, *rows: tuple[int, int, str]) -> str:
     return draw(batch, "|visit_id|visited_pages|is_finished|", *drawn)
 
 
-def _then(text: str, visit: Send, *expected: str) -> tuple[Step, ...]:
+def _then(text: str, visit: Send, *expected: str) -> tuple[ScenarioStep, ...]:
     return (Tell(text), visit, ExpectTables("".join(expected)))
 
 

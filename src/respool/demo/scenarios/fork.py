@@ -1,16 +1,6 @@
 """A changed session rule goes to a fork, which replays what came since a savepoint; diffed, then promoted."""
 
-from respool.demo.steps import (
-    AwaitBatch,
-    Command,
-    ExpectCommand,
-    ExpectRecords,
-    Scenario,
-    Send,
-    Start,
-    Stop,
-    Tell,
-)
+from respool.demo.steps import AwaitBatch, Command, ExpectCommand, ExpectRecords, Scenario, Send, Start, Stop, Tell
 
 
 def _visits(*visits: tuple[int, str]) -> Send:

@@ -1,6 +1,6 @@
 """Windows counted in update mode on the console, the empty batches included; then rewound, and counted again."""
 
-from respool.demo.output import draw
+from respool.demo.process import draw
 from respool.demo.steps import Command, ExpectNoBatch, ExpectTables, Scenario, Send, Start, Stop, Tell
 
 

@@ -1,0 +1,286 @@
+"""What an archive holds, found without a JVM: records of each topic partition and hour, gaps, doubled records, files.
+
+Only the topic, the partition and the offset of a record are read, a block of records at a time, so that an archive of
+any size takes little memory.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from respool.archive.files import File, files_of, open_archive, small_files
+from respool.archive.table import KEY, Reading
+from respool.kafka.offsets import OffsetRange, OffsetSet, TopicPartition, gaps, total
+
+if TYPE_CHECKING:
+    import numpy as np
+    from deltalake import DeltaTable
+    from numpy.typing import NDArray
+
+
+_AT_ONCE = 1 << 19  # records in memory at a time
+
+
+@dataclass(frozen=True)
+class PartitionContents:
+    """What an archive has of a topic partition.
+
+    Attributes:
+        place: The topic partition.
+        records: How many records, doubled ones as often as they are there.
+        rejected: How many of them do not decode.
+        first: The lowest offset.
+        last: The highest offset.
+        gaps: The offsets between these two that are not there.
+        doubles: The offsets that are there more than once.
+        surplus: How many records are one too many.
+    """
+
+    place: TopicPartition
+    records: int
+    rejected: int
+    first: int
+    last: int
+    gaps: tuple[OffsetRange, ...]
+    doubles: tuple[OffsetRange, ...]
+    surplus: int
+
+    @property
+    def missing(self) -> int:
+        """How many offsets are not there."""
+        return total(self.gaps)
+
+
+@dataclass(frozen=True)
+class HourContents:
+    """What an archive has of an hour of event time.
+
+    Attributes:
+        start: When the hour begins, in UTC; None for rejected records, which have no event time.
+        records: How many records.
+        files: How many files.
+        bytes: What they take.
+        small: How many of the files a compaction would put together.
+        places: How many records of each topic partition.
+    """
+
+    start: datetime | None
+    records: int
+    files: int
+    bytes: int
+    small: int
+    places: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True)
+class UnreadableFile:
+    """A data file that cannot be read.
+
+    Attributes:
+        path: Its path in the table.
+        why: Why not.
+        missing: It is not there at all.
+    """
+
+    path: str
+    why: str
+    missing: bool
+
+
+@dataclass(frozen=True)
+class ArchiveContents:
+    """What an archive holds.
+
+    Attributes:
+        table: Its path or URL.
+        version: The version of the table that was read.
+        reading: How it reads event times; None when the table does not say.
+        places: Its topic partitions, by name and number.
+        hours: Its hours, the rejected records last.
+        damaged: The data files that cannot be read; their records are not counted.
+        nameless: Records without a topic, partition or offset: respool did not write them.
+    """
+
+    table: str
+    version: int
+    reading: Reading | None
+    places: tuple[PartitionContents, ...]
+    hours: tuple[HourContents, ...]
+    damaged: tuple[UnreadableFile, ...]
+    nameless: int
+
+    @property
+    def records(self) -> int:
+        """How many records."""
+        return sum(one.records for one in self.places)
+
+    @property
+    def files(self) -> int:
+        """How many data files."""
+        return sum(one.files for one in self.hours)
+
+    @property
+    def bytes(self) -> int:
+        """What the data files take."""
+        return sum(one.bytes for one in self.hours)
+
+    @property
+    def small(self) -> int:
+        """How many files a compaction would put together."""
+        return sum(one.small for one in self.hours)
+
+    @property
+    def span(self) -> tuple[datetime, datetime] | None:
+        """The hours of event time, from the first to the end of the last; None without any event."""
+        starts = [one.start for one in self.hours if one.start is not None]
+        return (starts[0], starts[-1] + timedelta(hours=1)) if starts else None
+
+
+@dataclass
+class _ArchiveScan:
+    """What was found so far."""
+
+    offsets: dict[TopicPartition, OffsetSet] = field(default_factory=dict)
+    rejected: Counter[TopicPartition] = field(default_factory=Counter)
+    hours: dict[datetime | None, Counter[TopicPartition]] = field(default_factory=dict)
+    damaged: list[UnreadableFile] = field(default_factory=list)
+    nameless: int = 0
+
+    def add(self, hour: datetime | None, place: TopicPartition, offsets: "NDArray[np.int64]") -> None:
+        self.offsets.setdefault(place, OffsetSet()).add(offsets)
+        self.hours.setdefault(hour, Counter())[place] += len(offsets)
+        if hour is None:
+            self.rejected[place] += len(offsets)
+
+
+def read_contents(table: str, on_progress: Callable[[int, int], None] = lambda done, total: None) -> ArchiveContents:
+    """Read what an archive holds.
+
+    Args:
+        table: Its path or URL.
+        on_progress: Called with how many files were read, of how many.
+
+    Raises:
+        RespoolError: There is no archive, or its log cannot be read. A data file that cannot be read is told as one.
+    """
+    opened = open_archive(table)
+    files = files_of(opened)
+    found = _ArchiveScan()
+    read = _Reader(opened, table)
+    for number, file in enumerate(files, start=1):
+        try:
+            for batch in read.batches(file):
+                found.nameless += _take(found, file.hour, batch)
+        except Exception as error:  # of parquet, of a codec, of a store: all mean that this file cannot be read
+            found.damaged.append(UnreadableFile(file.path, _why(error), isinstance(error, FileNotFoundError)))
+        on_progress(number, len(files))
+    return ArchiveContents(
+        table=table,
+        version=opened.version(),
+        reading=Reading.from_properties(opened.metadata().configuration),
+        places=tuple(_place_facts(found, place) for place in sorted(found.offsets)),
+        hours=tuple(_hour_facts(files, found)),
+        damaged=tuple(found.damaged),
+        nameless=found.nameless,
+    )
+
+
+class _Reader:
+    """Reads the columns of a table's data files that name a record."""
+
+    def __init__(self, opened: "DeltaTable", table: str) -> None:
+        import pyarrow as pa
+        import pyarrow.fs as pa_fs
+
+        from respool.delta.log import storage_options
+        from respool.locations import local_path
+
+        root = local_path(table)
+        if root is not None:
+            self._files: Any = pa_fs.SubTreeFileSystem(str(root), pa_fs.LocalFileSystem())
+        else:
+            from deltalake.fs import DeltaStorageHandler
+
+            self._files = pa_fs.PyFileSystem(DeltaStorageHandler(table, storage_options()))
+        # Rows that a later commit has deleted are still in their file: a mask tells which are left.
+        masks = pa.table(opened.deletion_vectors()).to_pydict() if _has_masks(opened) else {}
+        self._left = {
+            path.rpartition("/")[2]: mask
+            for path, mask in zip(masks.get("filepath", ()), masks.get("selection_vector", ()), strict=True)
+        }
+
+    def batches(self, file: File) -> Iterator[Any]:
+        """Yield the records of a file, many at a time."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        mask = self._left.get(file.path.rpartition("/")[2])
+        done = 0
+        with (
+            self._files.open_input_file(file.path) as source,
+            pq.ParquetFile(source, read_dictionary=["topic"], pre_buffer=True) as parquet,
+        ):
+            for batch in parquet.iter_batches(_AT_ONCE, columns=list(KEY)):
+                if mask is not None:
+                    left = mask[done : done + batch.num_rows]
+                    left += [True] * (batch.num_rows - len(left))
+                    done += batch.num_rows
+                    batch = batch.filter(pa.array(left))
+                yield batch
+
+
+def _has_masks(opened: "DeltaTable") -> bool:
+    return "deletionVectors" in (opened.protocol().reader_features or [])
+
+
+def _take(found: _ArchiveScan, hour: datetime | None, batch: Any) -> int:
+    """Take the records of a batch, and return how many have no name."""
+    import numpy as np
+
+    whole = batch.drop_null() if any(column.null_count for column in batch.columns) else batch
+    topics, partitions, offsets = (whole.column(name) for name in KEY)
+    names = topics.dictionary.to_pylist()
+    numbers = partitions.to_numpy(zero_copy_only=False).astype(np.int64)
+    keys = (topics.indices.to_numpy(zero_copy_only=False).astype(np.int64) << 32) | numbers
+    rows = offsets.to_numpy(zero_copy_only=False)
+    if len(keys) and not bool(np.all(keys == keys[0])):
+        order = np.argsort(keys, kind="stable")
+        keys, rows = keys[order], rows[order]
+    cuts = np.flatnonzero(keys[1:] != keys[:-1]) + 1
+    for key, part in zip(np.split(keys, cuts), np.split(rows, cuts), strict=True):
+        if len(key):
+            found.add(hour, TopicPartition(names[int(key[0]) >> 32], int(key[0]) & 0xFFFFFFFF), part)
+    return int(batch.num_rows - whole.num_rows)
+
+
+def _place_facts(found: _ArchiveScan, place: TopicPartition) -> PartitionContents:
+    offsets = found.offsets[place]
+    there = offsets.ranges()
+    return PartitionContents(
+        place=place,
+        records=offsets.added,
+        rejected=found.rejected[place],
+        first=there[0].start,
+        last=there[-1].end - 1,
+        gaps=tuple(gaps(there)),
+        doubles=tuple(offsets.doubled()),
+        surplus=offsets.added - offsets.distinct,
+    )
+
+
+def _hour_facts(files: list[File], found: _ArchiveScan) -> Iterator[HourContents]:
+    by_hour: dict[datetime | None, list[int]] = {}
+    for file in files:
+        by_hour.setdefault(file.hour, []).append(file.size)
+    for hour, sizes in by_hour.items():
+        places = found.hours.get(hour, Counter())
+        counts = {place: places[place] for place in sorted(places)}
+        yield HourContents(hour, sum(counts.values()), len(sizes), sum(sizes), small_files(sizes), counts)
+
+
+def _why(error: Exception) -> str:
+    from respool.delta.log import delta_message
+
+    return "it is not there" if isinstance(error, FileNotFoundError) else delta_message(error)

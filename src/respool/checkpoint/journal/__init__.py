@@ -1,0 +1,1 @@
+"""The steps of a change, and the only code that applies them."""

@@ -1,0 +1,331 @@
+"""Carry a journal out: the only code that changes a checkpoint.
+
+1. The journal is written to `_respool/pending.json`, sealed by this installation.
+2. A fence is put behind the newest batch: a file that is no batch, so that Spark will not start here meanwhile.
+3. The steps are done. Each can be done again: what is done already is left.
+4. The journal becomes history.
+5. The fence goes, then `pending.json`.
+
+Each of these is on the disk before the next begins, and in 3 each group of moves before the next group: a power cut
+cannot leave a later one done without an earlier one.
+
+Cut off anywhere, the checkpoint is as before (until 2), or refuses to start until the same command has finished it, or
+`undo` has taken it back.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from itertools import groupby
+
+from typing_extensions import assert_never
+
+from respool.checkpoint.journal import history, installation
+from respool.checkpoint.journal.steps import Journal, Move, Prune, Replace, Restore, Step
+from respool.delta import restore
+from respool.errors import CheckpointError
+from respool.format import layout
+from respool.locations import OWN
+from respool.storage.folder import FolderReader, FolderWriter
+from respool.storage.open import open_writer
+
+FENCE = b"respool is changing this checkpoint, or was cut off while it did. Run its command again to finish."
+
+
+def apply(journal: Journal, files: FolderWriter, on_step: Callable[[int], None] = lambda _: None) -> None:
+    """Carry out a journal that is planned but not begun; raise CheckpointError when the checkpoint has changed since.
+
+    Args:
+        journal: What to do.
+        files: The checkpoint.
+        on_step: Called with the number of steps done.
+    """
+    finish(_write_down(journal, files), files, on_step)
+
+
+def begin(journal: Journal, files: FolderWriter) -> Journal:
+    """Write a journal down and put its fence up, for `finish` to carry it out later; return it as it was written."""
+    journal = _write_down(journal, files)
+    _fence(journal, files)
+    return journal
+
+
+def resume(journal: Journal, files: FolderWriter, on_step: Callable[[int], None] = lambda _: None) -> None:
+    """Carry out a journal that another process began, from wherever it was cut off."""
+    files.sync(everything=True)  # that process may have been killed before it did
+    finish(journal, files, on_step)
+
+
+def finish(journal: Journal, files: FolderWriter, on_step: Callable[[int], None] = lambda _: None) -> None:
+    """Carry out a journal that is pending and on the disk, with all that was done of it."""
+    if not _is_there(files, history.path_of(journal)):
+        _fence(journal, files)
+        _do_all(journal.steps, files, on_step)
+        files.sync()
+        _remember(journal, files)
+    clear_staged(journal.of or journal.id, files)
+    if _is_fence(files, journal.fence):
+        files.delete(journal.fence)
+        files.sync()
+    files.delete(history.PENDING)
+    files.sync()
+
+
+def apply_undo(undo: Journal, files: FolderWriter, on_step: Callable[[int], None] = lambda _: None) -> None:
+    """Take back a change that was cut off: its undoing becomes what is pending in its place."""
+    files.sync(everything=True)
+    finish(adopt(undo, files), files, on_step)
+
+
+def adopt(journal: Journal, files: FolderWriter) -> Journal:
+    """Make a journal the pending one, in place of what is pending, and this installation's own; return it so."""
+    journal = installation.sign(journal, files.root)
+    files.replace(history.PENDING, history.text_of(journal))
+    files.sync()
+    return journal
+
+
+def purge(journal: Journal, files: FolderWriter, now: datetime) -> None:
+    """Delete what a finished journal moved to `_respool/aside/`; it cannot be undone from then on.
+
+    In the folder of a file sink only when this installation wrote the journal: who else did could name any folder.
+    """
+    files.replace(history.path_of(journal), history.text_of(replace(journal, purged=now)))
+    files.sync()
+    own = installation.foreign(journal, files.root) is None
+    folder = f"{history.ASIDE}/{journal.id}"
+    sinks: dict[str, FolderWriter] = {}
+    for move in journal.moves:
+        if move.target.startswith(f"{folder}/"):  # others are what it brought in
+            if move.sink is None:
+                files.delete(move.target)
+            elif own:
+                sinks.setdefault(move.sink, open_writer(move.sink)).delete(move.target)
+    for place in (files, *sinks.values()):
+        place.prune(folder)
+        place.sync()
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """Files that an interrupted operation left in `_respool/`, and that nothing refers to.
+
+    Attributes:
+        path: A staged folder, which may be empty, or a temporary file.
+        paths: The files in the folder; the file itself.
+        size: Their bytes.
+    """
+
+    path: str
+    paths: tuple[str, ...]
+    size: int
+
+    @property
+    def files(self) -> int:
+        """How many files these are."""
+        return len(self.paths)
+
+    def facts(self) -> dict[str, str | int]:
+        """Return what `--json` prints of it."""
+        return {"path": self.path, "files": self.files, "size": self.size}
+
+
+def leftovers(files: FolderReader, but: str | None = None) -> list[Leftover]:
+    """Return what interrupted operations left: staged copies without a pending journal, and temporary files.
+
+    Whoever asks must know that no change is being made now.
+
+    Args:
+        files: The checkpoint.
+        but: The id of a journal that is about to begin, whose copies are staged.
+    """
+    cut_off = history.pending(files)
+    used = {but, *((cut_off.id, cut_off.of) if cut_off is not None else ())}
+    unused = [f"{history.STAGED}/{name}" for name in files.folders(history.STAGED) if name not in used]
+    paths = {path: files.below(path) for path in unused}
+    for folder in ("", "offsets", OWN, history.FOLDER):
+        paths |= {path: [path] for path in files.temporary(folder)}
+    facts = files.facts([path for inside in paths.values() for path in inside])
+    return [
+        Leftover(path, tuple(inside), sum(facts[file].size for file in inside if file in facts))
+        for path, inside in sorted(paths.items())
+    ]
+
+
+def clear_leftovers(files: FolderWriter, but: str | None = None) -> list[Leftover]:
+    """Delete what interrupted operations left, and return it; the checkpoint must be held."""
+    cleared = leftovers(files, but)
+    for leftover in cleared:
+        for path in leftover.paths:
+            files.delete(path)
+        files.prune(leftover.path)
+    return cleared
+
+
+def clear_staged(name: str, files: FolderWriter) -> None:
+    """Delete what a change copied beforehand and did not move in."""
+    folder = f"{history.STAGED}/{name}"
+    for path in files.below(folder):
+        files.delete(path)
+    files.prune(history.STAGED)
+
+
+def started_steps(steps: Sequence[Step], files: FolderReader) -> tuple[Step, ...]:
+    """Return the steps of a change that was cut off without those that were certainly not begun.
+
+    What is moved in is moved in when all that was there is aside. A step that is taken back before it was done would
+    take what was there for what was moved in.
+    """
+    groups = _groups(steps)
+    moves = [at for at, group in enumerate(groups) if isinstance(group[0], Move)]
+    for at in moves[1:]:
+        if not _any_done(groups[at], files):
+            return tuple(step for group in groups[:at] for step in group)
+    return tuple(steps)
+
+
+def _write_down(journal: Journal, files: FolderWriter) -> Journal:
+    journal = installation.sign(journal, files.root)
+    try:
+        files.create(history.PENDING, history.text_of(journal))
+    except FileExistsError as error:
+        raise CheckpointError("Another change of this checkpoint is under way, or was cut off. Look again.") from error
+    files.sync()
+    clear_leftovers(files, but=journal.id)
+    return journal
+
+
+def _fence(journal: Journal, files: FolderWriter) -> None:
+    """Put the fence up, unless the query has written a batch since the plan was made."""
+    try:
+        files.create(journal.fence, _fence_text(journal.id))
+    except FileExistsError:
+        if not _is_fence(files, journal.fence):
+            raise _runs(journal, files) from None
+        # An undo takes the fence of its change over; earlier versions of respool named no change.
+        own = (FENCE, _fence_text(journal.id), _fence_text(journal.of or journal.id))
+        if files.read(journal.fence) not in own:
+            raise _other_fence(journal, files) from None
+    else:
+        # A batch that was running can still have ended since the plan was made.
+        offsets, commits = layout.batches(files.names("offsets")), layout.batches(files.names("commits"))
+        grown = offsets[-2:-1] > (journal.newest.offsets,) or commits[-1:] > (journal.newest.commits,)
+        if grown and not _begun(journal, files):
+            files.delete(journal.fence)
+            raise _runs(journal, files)
+    files.sync()
+
+
+def _runs(journal: Journal, files: FolderWriter) -> CheckpointError:
+    if _begun(journal, files):
+        return CheckpointError(
+            f"{journal.fence} is a batch, though the {journal.operation} of {journal.id} was cut off half-way: "
+            f"someone took its fence away and started the query. Compare {history.PENDING} with the checkpoint by hand."
+        )
+    files.delete(history.PENDING)
+    return CheckpointError(
+        "The query has written a batch since the plan was made: it runs, or has run. Nothing was changed. "
+        "Stop the query, and run this again."
+    )
+
+
+def _other_fence(journal: Journal, files: FolderWriter) -> CheckpointError:
+    pending = history.pending(files)
+    if pending is not None and pending.id == journal.id and not _begun(journal, files):
+        files.delete(history.PENDING)
+    return CheckpointError(
+        f"{journal.fence} is the fence of another change of this checkpoint; no file or that of {journal.id} was "
+        "expected. Wait until the other command has ended. If no command runs, delete that file. Nothing was changed."
+    )
+
+
+def _begun(journal: Journal, files: FolderWriter) -> bool:
+    return any(move.sink is None and _is_there(files, move.target) for move in journal.moves[:1])
+
+
+def _is_fence(files: FolderWriter, path: str) -> bool:
+    try:
+        return files.read(path).startswith(FENCE)
+    except FileNotFoundError:
+        return False
+
+
+def _fence_text(change: str) -> bytes:
+    """Return the content of a fence: that of one change, so that two processes never write the same."""
+    return FENCE + f"\nchange: {change}".encode()
+
+
+def _is_there(files: FolderWriter, path: str) -> bool:
+    return bool(files.facts([path]))
+
+
+def _do_all(steps: Sequence[Step], files: FolderWriter, on_step: Callable[[int], None]) -> None:
+    """Do the steps in their order; moves that follow each other several at once, where the store likes that.
+
+    Of a change that was cut off, the steps before the last moves that were begun are done: what they moved away can
+    have been replaced since. So each group is on the disk before the next begins.
+    """
+    groups = _groups(steps)
+    moves = [at for at, group in enumerate(groups) if isinstance(group[0], Move)]
+    start = next((at for at in reversed(moves[1:]) if _any_done(groups[at], files)), 0)
+    done = sum(len(group) for group in groups[:start])
+    sinks: dict[str, FolderWriter] = {}
+    with ThreadPoolExecutor(files.at_once) as pool:
+        for group in groups[start:]:
+            work = pool.map if isinstance(group[0], Move) and files.at_once > 1 else map
+            sinks |= {place: open_writer(place) for place in _sinks(group) if place not in sinks}
+            for _ in work(partial(_do, files=files, sinks=sinks), group):
+                done += 1
+                on_step(done)
+            for place in (files, *sinks.values()):
+                place.sync()
+
+
+def _groups(steps: Iterable[Step]) -> list[list[Step]]:
+    """Return the steps, with moves that follow each other in one list."""
+    return [list(group) for _, group in groupby(steps, key=lambda step: isinstance(step, Move))]
+
+
+def _sinks(steps: Iterable[Step]) -> set[str]:
+    return {step.sink for step in steps if isinstance(step, Move) and step.sink is not None}
+
+
+def _any_done(moves: Sequence[Step], files: FolderReader) -> bool:
+    sources = [step.source for step in moves if isinstance(step, Move) and step.sink is None]
+    return len(files.facts(sources)) < len(sources)
+
+
+def _do(step: Step, files: FolderWriter, sinks: Mapping[str, FolderWriter]) -> None:
+    match step:
+        case Move():
+            (files if step.sink is None else sinks[step.sink]).move(step.source, step.target)
+        case Replace():
+            _replace(step, files)
+        case Prune():
+            files.prune(step.folder)
+        case Restore():
+            (restore.undo_restore if step.back else restore.run_restore)(step.table)
+        case _:
+            assert_never(step)
+
+
+def _replace(step: Replace, files: FolderWriter) -> None:
+    # Hadoop's checksum of the old text would not fit the new one.
+    folder, _, name = step.path.rpartition("/")
+    files.delete(f"{folder}/.{name}.crc" if folder else f".{name}.crc")
+    if step.new is None:
+        files.delete(step.path)
+    else:
+        files.replace(step.path, step.new.encode())
+
+
+def _remember(journal: Journal, files: FolderWriter) -> None:
+    if journal.operation == "undo":
+        done = next((one for one in history.past(files) if one.id == journal.of), None)
+        if done is not None:
+            files.replace(history.path_of(done), history.text_of(replace(done, undone=journal.started)))
+            files.sync()  # with the undo in the history, nobody would do this any more
+    files.replace(history.path_of(journal), history.text_of(journal))
+    files.sync()

@@ -1,0 +1,125 @@
+"""What respool did to a checkpoint: one journal for each change and each undoing of one.
+
+_respool/pending.json           a journal whose steps are not all done
+_respool/history/<id>.json      one whose steps are
+_respool/aside/<id>/<path>      what it moved aside
+_respool/staged/<id>/<path>     what it will move in, copied from elsewhere beforehand
+"""
+
+import json
+
+from typing_extensions import assert_never
+
+from respool.checkpoint.journal.steps import Journal, Move, Prune, Replace, Restore, damaged, from_json, to_json
+from respool.checkpoint.snapshot import CheckpointSnapshot
+from respool.errors import CheckpointError
+from respool.locations import OWN
+from respool.storage.folder import FolderReader, read_error
+from respool.untrusted import Malformed, file_name, relative_path
+
+PENDING = f"{OWN}/pending.json"
+ASIDE = f"{OWN}/aside"
+STAGED = f"{OWN}/staged"
+FOLDER = f"{OWN}/history"
+_OWN_NOTES = (f"{OWN}/run.json", f"{OWN}/fork.json")  # of `claim.py`, which a change may write anew
+
+
+def pending(files: FolderReader) -> Journal | None:
+    """Return the journal of a change that was cut off, if there is one."""
+    try:
+        return _parse(PENDING, files.read(PENDING))
+    except FileNotFoundError:
+        return None
+
+
+def past(files: FolderReader) -> list[Journal]:
+    """Return the journals of all finished changes, the oldest first."""
+    names = sorted(name for name in files.names(FOLDER) if name.endswith(".json") and not name.startswith("."))
+    found = files.read_many([f"{FOLDER}/{name}" for name in names])
+    journals = []
+    for path, data in found.items():
+        if isinstance(data, Exception):
+            raise read_error(path, data) from data
+        journal = _parse(path, data)
+        if path != path_of(journal):
+            raise damaged(path, f"it is the journal of another change, {journal.id}")
+        journals.append(journal)
+    return sorted(journals, key=lambda one: (one.started, one.id))
+
+
+def path_of(journal: Journal) -> str:
+    """Return where a finished journal is kept."""
+    return f"{FOLDER}/{journal.id}.json"
+
+
+def text_of(journal: Journal) -> bytes:
+    """Return a journal as the bytes of its file."""
+    return (json.dumps(to_json(journal), indent=1) + "\n").encode()
+
+
+def undoable(journal: Journal) -> bool:
+    """Return whether a change is one that can be taken back: a fork is a checkpoint of its own, to be deleted whole."""
+    return journal.operation not in ("undo", "fork") and journal.undone is None
+
+
+def last_change(journals: list[Journal]) -> Journal | None:
+    """Return the newest change that can be taken back."""
+    return next((one for one in reversed(journals) if undoable(one)), None)
+
+
+def _parse(path: str, data: bytes) -> Journal:
+    journal = from_json(path, data)
+    try:
+        _require_confined(journal)
+    except Malformed as error:
+        raise damaged(path, str(error)) from error
+    return journal
+
+
+def _require_confined(journal: Journal) -> None:
+    """Raise Malformed unless all steps are of the kind that respool plans, and inside the checkpoint or its sink."""
+    names = [file_name(name) for name in (journal.id, journal.of) if name is not None]
+    kept = tuple(f"{folder}/{name}/" for name in names for folder in (ASIDE, STAGED))
+    for step in journal.steps:
+        match step:
+            case Move():
+                _require_own_move(step, kept)
+            case Replace():
+                if relative_path(step.path) not in _OWN_NOTES:
+                    _require_outside(step.path)
+            case Prune():
+                _require_outside(relative_path(step.folder))
+            case Restore():
+                pass  # of a table that the user is shown before
+            case _:
+                assert_never(step)
+
+
+def _require_own_move(move: Move, kept: tuple[str, ...]) -> None:
+    """Raise Malformed unless a move is between a path and the same path in the journal's own folder."""
+    for path, other in ((move.source, move.target), (move.target, move.source)):
+        for folder in kept:
+            if relative_path(other) == folder + relative_path(path):
+                if move.sink is not None and not folder.startswith(f"{ASIDE}/"):
+                    break
+                _require_outside(path)
+                return
+    raise Malformed(f"a step moves {move.source!a} to {move.target!a}, which no change does")
+
+
+def _require_outside(path: str) -> None:
+    if path.split("/")[0] == OWN:
+        raise Malformed(f"a step changes {path!a}, which no change does")
+
+
+def query_ids(checkpoint: CheckpointSnapshot) -> tuple[str, ...]:
+    """Return all ids that the query had, the newest last: a rewind can give it a new one."""
+    found: dict[str, None] = {}
+    for one in past(checkpoint.files):
+        found |= dict.fromkeys(one.query_ids)
+    try:
+        now = checkpoint.query_id
+    except CheckpointError:
+        return tuple(found)
+    found.pop(now, None)
+    return (*found, now)

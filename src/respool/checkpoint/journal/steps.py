@@ -1,0 +1,289 @@
+"""The steps that change a checkpoint, as plain data, and the journal that holds them."""
+
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import datetime, timezone
+from typing import Any, Literal, get_args
+
+from typing_extensions import assert_never
+
+from respool.delta.restore import RestoreTable
+from respool.errors import CheckpointError, DamagedFileError, UnknownFormatVersionError
+from respool.identity import Identity, read_identity
+from respool.untrusted import LONG, Fields, Malformed, parse_json
+
+_VERSION = 2  # 1, of earlier versions of respool, has no `asked`
+
+
+@dataclass(frozen=True)
+class Move:
+    """Move a file.
+
+    Attributes:
+        source: Where it is.
+        target: Where it goes.
+        size: Its size in bytes.
+        sink: The folder of a file sink that both paths are in; None for the checkpoint itself.
+    """
+
+    source: str
+    target: str
+    size: int
+    sink: str | None = None
+
+
+@dataclass(frozen=True)
+class Replace:
+    """Write a small file anew: `old` is its text before, `new` after; None where there is no file."""
+
+    path: str
+    old: str | None
+    new: str | None
+
+
+@dataclass(frozen=True)
+class Prune:
+    """Delete empty folders: Spark takes a `state` with folders in it for one that is in use."""
+
+    folder: str
+
+
+@dataclass(frozen=True)
+class Restore:
+    """Put a Delta table back to the version of an earlier batch; `back` takes that back."""
+
+    table: RestoreTable
+    back: bool = False
+
+
+Step = Move | Replace | Prune | Restore
+
+
+Operation = Literal["rewind", "restore", "fork", "promote", "undo"]
+
+
+@dataclass(frozen=True)
+class LogEnds:
+    """The newest batch in each log once a rewind is done, -1 for none: more means that the query has run since."""
+
+    offsets: int
+    commits: int
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Who wrote a journal, and for which checkpoint.
+
+    Attributes:
+        host: The name of the machine.
+        user: The name of the account.
+        location: The absolute path or URL of the checkpoint.
+        seal: A keyed digest of the journal, made with the key of the installation; see `installation.py`.
+    """
+
+    host: str
+    user: str
+    location: str
+    seal: str
+
+
+@dataclass(frozen=True)
+class Journal:
+    """A change of a checkpoint, or the undoing of one: written down before its first step, history after the last.
+
+    Attributes:
+        id: Its name; what is moved aside lies in a folder of that name.
+        operation: What it is.
+        of: The change that is undone.
+        request: What was asked for, in the words of the command line, for messages: for a rewind its options, for what
+            comes from elsewhere the place that it comes from.
+        reason: Why, in the user's words.
+        started: When.
+        batch: The batch that is to run next.
+        same_range: Whether that batch reads the very records that it had.
+        newest: The newest batch in each log before.
+        left: The newest batch in each log after.
+        steps: What is done, in order.
+        query_ids: All ids that the query had until then, the newest last.
+        undone: When it was undone.
+        purged: When what it moved aside was deleted.
+        asked: What was asked for, by which the change is recognized when it is asked for again; None for an undo, and
+            in a journal of version 1. See `request.is_requested`.
+        origin: Who wrote it; None in a plan, and in a journal of a version of respool that did not record it.
+    """
+
+    id: str
+    operation: Operation
+    of: str | None
+    request: str
+    reason: str | None
+    started: datetime
+    batch: int
+    same_range: bool
+    newest: LogEnds
+    left: LogEnds
+    steps: tuple[Step, ...]
+    query_ids: tuple[str, ...] = ()
+    undone: datetime | None = None
+    purged: datetime | None = None
+    asked: Identity | None = None
+    origin: Origin | None = field(default=None, compare=False)  # two journals are equal when they do the same
+
+    @property
+    def moves(self) -> list[Move]:
+        """Its moves of files of the checkpoint and of a file sink."""
+        return [step for step in self.steps if isinstance(step, Move)]
+
+    def command(self, path: str) -> str:
+        """Return the command that was cut off, by which it is finished."""
+        match self.operation:
+            case "rewind":
+                return f"respool checkpoint rewind {path} {self.request}"
+            case "undo":
+                return f"respool checkpoint undo {path}"
+            case "promote":
+                return f"respool promote {self.request} {path}"
+            case "restore" | "fork":
+                return f"respool savepoint {self.operation} {self.request} {path}"
+            case _:
+                assert_never(self.operation)
+
+    def way_out(self, path: str) -> str:
+        """Return what to do about it when it was cut off."""
+        way_back = {
+            "undo": "",
+            "fork": ", or delete the folder: nothing but the fork is in it",
+        }.get(self.operation, f", or take it back with: respool checkpoint undo {path}")
+        return f"Finish it with: {self.command(path)}{way_back}"
+
+    def cut_off(self, path: str) -> str:
+        """Return what to tell of it when it was cut off."""
+        return (
+            f"A {self.operation} of the checkpoint {path} was cut off; the query cannot start until that is settled. "
+            f"{self.way_out(path)}."
+        )
+
+    @property
+    def fence(self) -> str:
+        """The file that keeps Spark from starting while the steps run.
+
+        It is newer than any batch, and no batch: a query that starts refuses it, and one that runs stops at it.
+        """
+        return f"offsets/{max(self.newest.offsets, self.left.offsets) + 1}"
+
+
+def backwards(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Return the steps that take these back, in their order."""
+    return tuple(_back(step) for step in reversed(steps))
+
+
+def _back(step: Step) -> Step:
+    match step:
+        case Move():
+            return replace(step, source=step.target, target=step.source)
+        case Replace():
+            return Replace(step.path, step.new, step.old)
+        case Prune():
+            return step  # folders come back with their files
+        case Restore():
+            return replace(step, back=not step.back)
+        case _:
+            assert_never(step)
+
+
+def to_json(journal: Journal) -> dict[str, Any]:
+    """Return a journal as JSON; raise CheckpointError when it could not be read again, such as for odd file names."""
+    facts = asdict(journal)
+    for name in ("started", "undone", "purged"):
+        value = facts[name]
+        facts[name] = value.isoformat() if value else None
+    facts["steps"] = [{"step": type(step).__name__, **asdict(step)} for step in journal.steps]
+    written = {"version": _VERSION, **facts, "query_ids": list(journal.query_ids)}
+    try:
+        _journal(Fields(written, "the journal"))
+    except Malformed as error:
+        raise CheckpointError(
+            f"The {journal.operation} cannot be written down: {error}. Rename or remove that file, and run this again. "
+            "Nothing was changed."
+        ) from error
+    return written
+
+
+def from_json(where: str, data: bytes) -> Journal:
+    """Return a journal from the bytes of its file; `where` is for messages.
+
+    Every path in it is relative and cannot lead out of its folder, and its id is a single file name.
+    """
+    try:
+        facts = Fields(parse_json(data))
+        version = facts.whole("version")
+        if version not in (1, _VERSION):
+            remedy = "Use a newer respool. Nothing was changed."
+            raise UnknownFormatVersionError(where, str(version), [str(_VERSION)], remedy)
+        return _journal(facts)
+    except Malformed as error:
+        raise damaged(where, str(error)) from error
+
+
+def damaged(path: str, problem: str) -> DamagedFileError:
+    """Return the error of a journal that cannot be used."""
+    return DamagedFileError(path, problem, "Ask for help before you change this checkpoint. Nothing was changed.")
+
+
+def _journal(facts: Fields) -> Journal:
+    facts.require_known({"version", *(entry.name for entry in fields(Journal))})
+    return Journal(
+        id=facts.file_name("id"),
+        operation=facts.choice("operation", get_args(Operation)),
+        of=facts.optional_file_name("of"),
+        request=facts.line("request"),
+        reason=facts.optional_text("reason"),
+        started=facts.time("started"),
+        batch=facts.whole("batch", least=-1),
+        same_range=facts.flag("same_range"),
+        newest=_left(facts.nested("newest")),
+        left=_left(facts.nested("left")),
+        steps=facts.objects("steps", _step),
+        query_ids=facts.lines("query_ids"),
+        undone=facts.optional_time("undone"),
+        purged=facts.optional_time("purged"),
+        asked=read_identity(facts.nested("asked")) if "asked" in facts else None,
+        origin=_origin(facts.nested("origin")) if "origin" in facts else None,
+    )
+
+
+def _origin(facts: Fields) -> Origin:
+    return Origin(facts.line("host"), facts.line("user"), facts.line("location"), facts.line("seal"))
+
+
+def _left(facts: Fields) -> LogEnds:
+    return LogEnds(facts.whole("offsets", least=-1, most=LONG - 1), facts.whole("commits", least=-1, most=LONG - 1))
+
+
+def _step(facts: Fields) -> Step:
+    match facts.text("step"):
+        case "Move":
+            return Move(facts.path("source"), facts.path("target"), facts.whole("size"), facts.optional_line("sink"))
+        case "Replace":
+            return Replace(facts.path("path"), facts.optional_text("old"), facts.optional_text("new"))
+        case "Prune":
+            return Prune(facts.path("folder"))
+        case "Restore":
+            return Restore(_table(facts.nested("table")), facts.flag("back"))
+        case other:
+            raise Malformed(f"it has an unknown step {other!r:.60}")
+
+
+def _table(facts: Fields) -> RestoreTable:
+    return RestoreTable(
+        table=facts.line("table"),
+        from_version=facts.whole("from_version"),
+        to_version=facts.optional_whole("to_version"),
+        app_id=facts.line("app_id"),
+        from_batch=facts.optional_whole("from_batch", least=-1),
+        to_batch=facts.whole("to_batch", least=-1),
+    )
+
+
+def journal_id(now: datetime, batch: int) -> str:
+    """Return a name for a change: by its time, and the batch that it goes to."""
+    return f"{now.astimezone(timezone.utc):%Y%m%dT%H%M%S.%fZ}-{batch}"

@@ -1,0 +1,191 @@
+"""Whose a checkpoint is: the pipeline that it belongs to, and the process that runs on it now.
+
+_respool/run.json        the pipeline that ran last, what it reads, where it writes
+_respool/fork.json       what the checkpoint is a fork of
+_respool/promoted.json   where a fork went, when it became the checkpoint of its pipeline
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from respool.checkpoint.journal import history
+from respool.errors import CheckpointError, DamagedFileError
+from respool.identity import Identity, read_identity
+from respool.locations import OWN
+from respool.pipeline import results
+from respool.sinks import protocol
+from respool.sinks.protocol import ReadableSink, SinkOutput
+from respool.storage.folder import FolderReader
+from respool.storage.open import open_writer
+from respool.untrusted import Fields, Malformed, parse_json
+
+if TYPE_CHECKING:
+    from respool.pipeline.definition import Pipeline
+
+
+T = TypeVar("T")
+
+_NOTE_BYTES = 64 * 2**20  # a fingerprint has a line for each function of a pipeline's code
+RUN = f"{OWN}/run.json"
+FORK = f"{OWN}/fork.json"
+PROMOTED = f"{OWN}/promoted.json"
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The pipeline that ran last on a checkpoint.
+
+    Attributes:
+        pipeline: Its name.
+        topic: The topic that it reads.
+        sink: Where it writes, for people.
+        on_replay: What its sink does with a batch that comes again, for people.
+        timezone: The zone in which results are rendered.
+        results: How they relate to event time, for people.
+        spark: The version of Spark.
+        fingerprint: Its code and settings, as `respool.pipeline.fingerprint` tells them; None when nothing is known.
+        output: Where its results can be read again, `kafka:TOPIC` or `delta:TABLE`; empty when they cannot.
+        output_key: The columns that identify a result there.
+        fixed: What must stay as it is while the checkpoint lives.
+        sink_identity: Where it writes, for comparisons; None when that was not kept.
+        results_identity: How results relate to event time, for comparisons; None when nothing is known.
+    """
+
+    pipeline: str
+    topic: str
+    sink: str
+    on_replay: str
+    timezone: str = ""
+    results: str = ""
+    spark: str = ""
+    fingerprint: Mapping[str, Any] | None = None
+    output: str = ""
+    output_key: tuple[str, ...] = ()
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    sink_identity: Identity | None = None
+    results_identity: Identity | None = None
+
+    @staticmethod
+    def from_json(facts: Fields) -> "RunRecord":
+        """Return what was kept of a pipeline; another version of respool may have kept less, or more.
+
+        Raises:
+            Malformed: A field is of another type.
+        """
+        names = ("pipeline", "topic", "sink", "on_replay", "timezone", "results", "spark", "output")
+        texts = {name: facts.optional_text(name) or "" for name in names}
+        return RunRecord(
+            **texts,
+            fingerprint=_fingerprint(facts.nested("fingerprint")) if "fingerprint" in facts else None,
+            output_key=facts.texts("output_key") if "output_key" in facts else (),
+            fixed=facts.text_by_name("fixed") if "fixed" in facts else {},
+            sink_identity=_identity(facts, "sink_identity")
+            or protocol.identity_from_text(texts["sink"], texts["on_replay"]),
+            results_identity=_identity(facts, "results_identity") or results.identity_from_text(texts["results"]),
+        )
+
+    @staticmethod
+    def of(pipeline: "Pipeline", home: Path | None = None) -> "RunRecord":
+        """Return what is kept of a pipeline; `home` is where sinks put files of their own."""
+        relation, sink = pipeline.results, pipeline.sink
+        output = sink.output(home) if home is not None and isinstance(sink, ReadableSink) else SinkOutput("")
+        return RunRecord(
+            pipeline=pipeline.name,
+            topic=pipeline.topic,
+            sink=pipeline.sink.describe(),
+            on_replay=pipeline.sink.on_replay(),
+            timezone=pipeline.timezone,
+            results=relation.describe() if relation is not None else "",
+            output=output.address,
+            output_key=output.key,
+            spark=metadata.version("pyspark"),
+            fixed=pipeline.fixed,
+            sink_identity=protocol.identity_of(sink),
+            results_identity=relation.identity() if relation is not None else None,
+        )
+
+
+@dataclass(frozen=True)
+class ForkRecord:
+    """What a checkpoint is a fork of.
+
+    Attributes:
+        savepoint: The name of the savepoint.
+        location: The savepoint's folder or URL.
+        batch: The newest batch in it: what the fork did came after it.
+        checkpoint: The checkpoint that the savepoint was made from.
+        query_id: The id of that query.
+        sink: Where that query writes, for people; empty when it is not known.
+        created: When the savepoint was made.
+        sink_identity: Where that query writes, for comparisons; None when it is not known.
+    """
+
+    savepoint: str
+    location: str
+    batch: int
+    checkpoint: str
+    query_id: str
+    sink: str
+    created: str
+    sink_identity: Identity | None = None
+
+
+@dataclass(frozen=True)
+class PromotionRecord:
+    """Where a fork went: the checkpoint that it became, and the id of the journal that made it so."""
+
+    checkpoint: str
+    journal: str
+
+
+def read_run_record(files: FolderReader) -> RunRecord | None:
+    """Return the pipeline that ran last on a checkpoint; None for a query that respool did not start."""
+    return _note(files, RUN, RunRecord.from_json)
+
+
+def fork_of(files: FolderReader) -> ForkRecord | None:
+    """Return what a checkpoint is a fork of; None when it is none."""
+
+    def read(facts: Fields) -> ForkRecord:
+        names = ("savepoint", "location", "checkpoint", "query_id", "sink", "created")
+        texts = {name: facts.text(name) for name in names}
+        sink = _identity(facts, "sink_identity") or protocol.identity_from_text(texts["sink"])
+        return ForkRecord(batch=facts.whole("batch"), sink_identity=sink, **texts)
+
+    return _note(files, FORK, read)
+
+
+def promotion_of(files: FolderReader) -> PromotionRecord | None:
+    """Return where a fork went; None when it was not promoted, or when that was taken back."""
+    promoted = _note(
+        files, PROMOTED, lambda facts: PromotionRecord(facts.line("checkpoint"), facts.file_name("journal"))
+    )
+    if promoted is None:
+        return None
+    try:
+        past = history.past(open_writer(promoted.checkpoint))
+    except CheckpointError:
+        return promoted
+    return promoted if any(one.id == promoted.journal and one.undone is None for one in past) else None
+
+
+def _note(files: FolderReader, path: str, read: Callable[[Fields], T]) -> T | None:
+    """Return the content of a small file of respool's own; None when it does not exist."""
+    try:
+        return read(Fields(parse_json(files.read(path), max_bytes=_NOTE_BYTES)))
+    except FileNotFoundError:
+        return None
+    except Malformed as error:
+        remedy = "Move it away, and run this again. Nothing was changed."
+        raise DamagedFileError(f"{files.root}/{path}", str(error), remedy) from error
+
+
+def _identity(facts: Fields, name: str) -> Identity | None:
+    return read_identity(facts.nested(name)) if name in facts else None
+
+
+def _fingerprint(facts: Fields) -> dict[str, Any]:
+    return {part: facts.text_by_name(part) for part in ("code", "settings")}

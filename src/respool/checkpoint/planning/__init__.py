@@ -1,0 +1,1 @@
+"""Plans of changes to a checkpoint. They read; only the journal writes."""

@@ -1,0 +1,166 @@
+"""Why a rewind must not be done as it is, and what else to know of it."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from respool.checkpoint.journal import history
+from respool.checkpoint.journal.steps import Move, Restore, Step
+from respool.checkpoint.planning.availability import Availability
+from respool.checkpoint.planning.request import RewindContext, RewindRequest
+from respool.checkpoint.planning.source_trim import SourceLogTrim
+from respool.checkpoint.snapshot import CheckpointSnapshot
+from respool.delta.restore import RestoreTable
+from respool.errors import Refusal
+from respool.sinks.address import MoveSinkFiles, ReplayOutcome
+
+
+def sink_steps(request: RewindRequest, world: RewindContext, name: str) -> list[Step]:
+    """Return the steps by which the sink follows, when that is wanted."""
+    if not request.restore_sink:
+        return []
+    restore = world.replay.restore if world.replay else None
+    match restore:
+        case RestoreTable():
+            return [Restore(restore)]
+        case MoveSinkFiles(folder, files):
+            return [Move(path, f"{history.ASIDE}/{name}/{path}", 0, folder) for path in files]
+        case _:
+            return []
+
+
+_QUIET_SECONDS = 60  # how long a query must have written nothing to count as stopped: Spark's maintenance interval
+
+
+def refusals(
+    checkpoint: CheckpointSnapshot,
+    request: RewindRequest,
+    world: RewindContext,
+    available: Availability,
+    moves: Sequence[Move],
+) -> list[Refusal]:
+    """Return why a rewind is refused; a flag of the request takes a reason away."""
+    found = [*running(checkpoint, request, world, moves), *losses(request, available), *at_sink(request, world)]
+    if "metadata" not in checkpoint.folders[""] and not request.new_query_id:
+        found.append(
+            Refusal(
+                "The file metadata, which holds the query's id, is lost: Spark will not start without it.",
+                "Put it back from a copy, or give the query a new id with --new-query-id.",
+            )
+        )
+    return found
+
+
+def running(
+    checkpoint: CheckpointSnapshot, request: RewindRequest, world: RewindContext, moves: Sequence[Move]
+) -> list[Refusal]:
+    """Return why a checkpoint must not be changed as its query runs, or may run.
+
+    Where respool runs the query, its lock is the whole truth. Elsewhere `--stopped` outweighs every hint but one: a
+    process that has a file of the checkpoint open for writing.
+    """
+    if world.runs:
+        return [Refusal(f"The query runs: {world.runs}.", "Stop it first.")]
+    if world.ours:
+        return []
+    writers = [
+        Refusal(f"The query may be running: {process.text()}.", "Stop that process first.")
+        for process in world.processes
+        if process.writes
+    ]
+    return writers if request.stopped else [*writers, *_may_run(checkpoint, world, moves)]
+
+
+def _may_run(checkpoint: CheckpointSnapshot, world: RewindContext, moves: Sequence[Move]) -> list[Refusal]:
+    """Return the hints that a query runs that respool did not start."""
+    hints = [
+        Refusal(
+            f"The query may be running: {process.text()}.",
+            "Stop that process if it is the query's; if the query has ended, confirm that with --stopped.",
+        )
+        for process in world.processes
+        if not process.writes
+    ]
+    newest, committed = max(checkpoint.offsets, default=-1), max(checkpoint.commits, default=-1)
+    if newest > committed:
+        hints.append(
+            Refusal(
+                f"Batch {newest} is planned but not committed: the query may be running it, or has ended within it, "
+                "as after a crash.",
+                "Stop the query's application; if it has ended, confirm that with --stopped.",
+            )
+        )
+        return hints
+    age = _last_write(checkpoint, moves, world.now)
+    if age is not None and age < _QUIET_SECONDS:
+        hints.append(
+            Refusal(
+                f"The checkpoint was written to {max(age, 0):.0f} seconds ago: its query may run.",
+                f"Stop the query's application and wait for {_QUIET_SECONDS} seconds, or confirm with --stopped that "
+                "it has ended.",
+            )
+        )
+    return hints
+
+
+def losses(request: RewindRequest, available: Availability) -> Sequence[Refusal]:
+    """Return what sources no longer have of what will be read."""
+    return () if request.allow_data_loss else available.refusals
+
+
+def at_sink(request: RewindRequest, world: RewindContext) -> list[Refusal]:
+    """Return why a sink would not take the batches that come again."""
+    replay = world.replay
+    if replay is None or not replay.blocked or _mends(request, replay):
+        return []
+    return [Refusal(replay.blocked, replay.remedy or "Write to another place.")]
+
+
+def _mends(request: RewindRequest, replay: ReplayOutcome) -> bool:
+    return request.restore_sink and replay.restore is not None
+
+
+def _last_write(checkpoint: CheckpointSnapshot, moves: Sequence[Move], now: datetime) -> float | None:
+    """Return the seconds since the newest batch's files, and those that would move, were written."""
+    newest = [f"offsets/{one}" for one in checkpoint.offsets[-1:]] + [
+        f"commits/{one}" for one in checkpoint.commits[-1:]
+    ]
+    facts = checkpoint.files.facts([*newest, *(move.source for move in moves)])
+    times = [one.modified for one in facts.values() if one.modified is not None]
+    return now.timestamp() - max(times) if times else None
+
+
+def simultaneous(world: RewindContext) -> list[str]:
+    """Return what to know of a store on which two changes could begin at the same time."""
+    if world.exclusive:
+        return []
+    why = (
+        "the store of this checkpoint does not support conditional writes (such as If-None-Match on S3)"
+        if world.exclusive is False
+        else "whether the store of this checkpoint supports conditional writes could not be determined"
+    )
+    return [
+        f"Two simultaneous changes cannot be excluded: {why}. Make sure that no other command changes it meanwhile."
+    ]
+
+
+def notes(
+    request: RewindRequest,
+    world: RewindContext,
+    available: Availability,
+    damaged: Mapping[str, str],
+    trims: Mapping[str, SourceLogTrim],
+) -> list[str]:
+    """Return what a user should know of a rewind that is not refused."""
+    result = [f"{why}. It moves aside; older files serve in its place." for _, why in sorted(damaged.items())]
+    if any(trim.kept_whole for trim in trims.values()):
+        result.append("The log of input files was compacted since: all files to be read again come in one batch.")
+    if request.same_range:
+        result.append("Batches after it are planned anew.")
+    return [*result, *available.notes, *open_files(request, world), *simultaneous(world)]
+
+
+def open_files(request: RewindRequest, world: RewindContext) -> list[str]:
+    """Return which processes read files of the checkpoint though the user has confirmed that the query has ended."""
+    if world.ours or not request.stopped:
+        return []
+    return [f"Though the query has ended, {process.text()}." for process in world.processes if not process.writes]

@@ -1,0 +1,271 @@
+"""What a rewind is planned from, beside the checkpoint itself."""
+
+import json
+import shlex
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from respool.checkpoint.snapshot import CheckpointSnapshot
+from respool.errors import CheckpointError
+from respool.format.positions import kafka_parts
+from respool.identity import FROM_TEXT, Identity
+from respool.locations import canonical_location
+from respool.sinks.address import ReplayOutcome
+from respool.storage.local_lock import Process
+
+if TYPE_CHECKING:
+    from respool.checkpoint.journal.steps import Journal
+
+
+@dataclass(frozen=True)
+class ToBatch:
+    """Rewind to this batch."""
+
+    batch: int
+
+
+@dataclass(frozen=True)
+class ToTime:
+    """Rewind to the first batch planned at this time or after it."""
+
+    time: datetime
+
+
+@dataclass(frozen=True)
+class ToOffsets:
+    """Rewind to the first batch that read at or beyond any of these offsets, by topic and partition."""
+
+    offsets: Mapping[tuple[str, int], int]
+
+
+@dataclass(frozen=True)
+class LastBatches:
+    """Rewind so that the newest batches run again, this many."""
+
+    count: int
+
+
+RewindTarget = ToBatch | ToTime | ToOffsets | LastBatches
+
+
+def resolve(checkpoint: CheckpointSnapshot, target: RewindTarget) -> int:
+    """Return the batch that a target means; raise CheckpointError when there is none."""
+    offsets = checkpoint.offsets
+    if not offsets:
+        raise CheckpointError(f"The checkpoint {checkpoint.root} has planned no batch yet: there is nothing to rewind.")
+    match target:
+        case ToBatch(batch):
+            return _kept(checkpoint, batch)
+        case LastBatches(count):
+            if not 0 < count <= offsets[-1] + 1:
+                raise CheckpointError(f"--last {count}: expected 1 to {offsets[-1] + 1}, as many batches as there are.")
+            return offsets[-1] + 1 - count
+        case ToTime(time):
+            wanted = time.timestamp() * 1000
+            found = _first(offsets, lambda batch: checkpoint.planned(batch).timestamp_ms >= wanted)
+            if found is None:
+                newest = _time(checkpoint, offsets[-1])
+                raise CheckpointError(f"No batch was planned at or after {_text(time)}; the newest, at {newest}.")
+            return found
+        case ToOffsets(wanted_offsets):
+            return _by_offsets(checkpoint, wanted_offsets)
+
+
+def _kept(checkpoint: CheckpointSnapshot, batch: int) -> int:
+    newest = checkpoint.offsets[-1]
+    if batch < 0 or batch > newest + 1:
+        raise CheckpointError(f"There is no batch {batch}: the newest is {newest}. See: respool checkpoint show.")
+    return batch
+
+
+def _by_offsets(checkpoint: CheckpointSnapshot, wanted: Mapping[tuple[str, int], int]) -> int:
+    newest = checkpoint.planned(checkpoint.offsets[-1])
+    known = {part for source in newest.sources for part in kafka_parts(source.end)}
+    strange = sorted(set(wanted) - known)
+    if strange:
+        names = ", ".join(f"{topic}-{number}" for topic, number in sorted(known)) or "no Kafka topic"
+        raise CheckpointError(f"The query does not read {strange[0][0]}-{strange[0][1]}; it reads {names}.")
+
+    def read_any(batch: int) -> bool:
+        ends: dict[tuple[str, int], int] = {}
+        for source in checkpoint.planned(batch).sources:
+            ends |= kafka_parts(source.end)
+        return any(ends.get(part, 0) > offset for part, offset in wanted.items())
+
+    found = _first(checkpoint.offsets, read_any)
+    if found is None:
+        raise CheckpointError(
+            f"No batch has read as far as these offsets; batch {checkpoint.offsets[-1]} ends at "
+            f"{', '.join(f'{t}-{n}: {o}' for s in newest.sources for (t, n), o in kafka_parts(s.end).items())}."
+        )
+    return found
+
+
+def _first(batches: Sequence[int], holds: Callable[[int], bool]) -> int | None:
+    """Return the first batch for which a condition holds that, once true, stays true; few batches are read."""
+    at = bisect_left(batches, True, key=holds)
+    return batches[at] if at < len(batches) else None
+
+
+def _time(checkpoint: CheckpointSnapshot, batch: int) -> str:
+    ms = checkpoint.planned(batch).timestamp_ms
+    try:
+        return _text(datetime.fromtimestamp(ms / 1000, timezone.utc))
+    except (ValueError, OverflowError):
+        return f"{ms} ms since 1970"
+
+
+def _text(time: datetime) -> str:
+    return time.astimezone(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True)
+class KafkaRetention:
+    """What a Kafka still has, by topic and partition: the first offset that is there, and the next to be written."""
+
+    first: Mapping[tuple[str, int], int]
+    next: Mapping[tuple[str, int], int]
+
+
+@dataclass(frozen=True)
+class RewindRequest:
+    """What the user wants.
+
+    Attributes:
+        target: Where to.
+        same_range: Run the batch again on the very records that it had.
+        restore_sink: Bring the sink back to where it was, too.
+        new_query_id: Give the query a new id.
+        allow_data_loss: Go on though records are lost to retention.
+        stopped: The query has ended, though its checkpoint looks as if it ran.
+        reason: Why, for the history.
+        words: The request in the words of the command line, for messages.
+    """
+
+    target: RewindTarget
+    same_range: bool = False
+    restore_sink: bool = False
+    new_query_id: bool = False
+    allow_data_loss: bool = False
+    stopped: bool = False
+    reason: str | None = None
+    words: str = ""
+
+    def identity(self) -> Identity:
+        """Return by what an interrupted rewind is recognized when the same is asked for again."""
+        return rewind_identity(self.target, self.same_range, self.restore_sink, self.new_query_id)
+
+
+@dataclass(frozen=True)
+class RewindContext:
+    """What is known beside the checkpoint's files.
+
+    Attributes:
+        now: The time.
+        kept: What Kafka has; None when it could not be asked.
+        replay: What the sink will do; None when it is not known.
+        runs: Who runs on the checkpoint now, for people; None when nobody is known to.
+        ours: Whether only respool runs it, so that `runs` is the whole truth.
+        processes: Other processes of this machine that have files of the checkpoint open.
+        exclusive: Whether the checkpoint's store lets exactly one of two simultaneous changes begin; None when that
+            could not be determined.
+    """
+
+    now: datetime
+    kept: KafkaRetention | None = None
+    replay: ReplayOutcome | None = None
+    runs: str | None = None
+    ours: bool = False
+    processes: tuple[Process, ...] = ()
+    exclusive: bool | None = True
+
+
+def rewind_identity(target: RewindTarget, same_range: bool, restore_sink: bool, new_query_id: bool) -> Identity:
+    """Return by what a rewind is recognized, however its options are spelled."""
+    flags = {"same_range": same_range, "restore_sink": restore_sink, "new_query_id": new_query_id}
+    return Identity("rewind", {"target": _target(target), **flags})
+
+
+def copy_identity(operation: str, origin: str) -> Identity:
+    """Return by what a change is recognized that copies files in: a restore, a fork or a promotion.
+
+    Args:
+        operation: Which of them.
+        origin: The location of the savepoint or fork.
+    """
+    return Identity(operation, {"origin": canonical_location(origin)})
+
+
+def _target(target: RewindTarget) -> dict[str, Any]:
+    match target:
+        case ToBatch(batch):
+            return {"batch": batch}
+        case LastBatches(count):
+            return {"last": count}
+        case ToTime(time):
+            return {"time": time}
+        case ToOffsets(offsets):
+            topics: dict[str, dict[str, int]] = {}
+            for (topic, partition), offset in offsets.items():
+                topics.setdefault(topic, {})[str(partition)] = offset
+            return {"offsets": topics}
+
+
+def is_requested(journal: "Journal", identity: Identity, words: str) -> bool:
+    """Return whether an interrupted change is the one that is asked for again.
+
+    Args:
+        journal: The change.
+        identity: What is asked for.
+        words: The name or path by which the user asks for it; only a journal of earlier versions of respool needs it.
+    """
+    if journal.asked is not None:
+        return journal.asked == identity
+    recorded = identity_from_words(journal.operation, journal.request)
+    return recorded in (identity, Identity(identity.kind, {"words": words}, FROM_TEXT))
+
+
+def identity_from_words(operation: str, words: str) -> Identity:
+    """Return the identity of a request of earlier versions of respool, whose journals have only the words of commands.
+
+    Those of a rewind are its options; those of another change name the place that it copies from, as the user did.
+    """
+    if operation == "rewind":
+        try:
+            option, value, *flags = shlex.split(words)
+            return rewind_identity(
+                _target_of(option, value),
+                *(f"--{name}" in flags for name in ("same-range", "restore-sink", "new-query-id")),
+            )
+        except (ValueError, KeyError, AttributeError, TypeError):
+            pass  # respool did not write these words: no request has them
+    return Identity(operation, {"words": words}, FROM_TEXT)
+
+
+def parse_offsets(text: str) -> dict[tuple[str, int], int]:
+    """Return the offsets of a JSON text such as `{"visits":{"0":120}}`, by topic and partition; ValueError if none."""
+    try:
+        topics = json.loads(text)
+        offsets = {(str(t), int(n)): int(o) for t, parts in topics.items() for n, o in parts.items()}
+    except (AttributeError, TypeError) as error:
+        raise ValueError(text) from error
+    if not offsets or any(number < 0 or offset < 0 for (_, number), offset in offsets.items()):
+        raise ValueError(text)
+    return offsets
+
+
+def _target_of(option: str, value: str) -> RewindTarget:
+    match option:
+        case "--to-batch":
+            return ToBatch(int(value))
+        case "--last":
+            return LastBatches(int(value))
+        case "--to-time":
+            return ToTime(datetime.fromisoformat(value))
+        case "--to-offsets":
+            return ToOffsets(parse_offsets(value))
+        case _:
+            raise ValueError(option)

@@ -1,0 +1,142 @@
+"""The log of a source of files: which input file was read in which batch.
+
+`sources/<source>/K` holds the files of log entry K, `K.compact` those of all entries up to K. A batch names the newest
+entry that it has read.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from os.path import exists
+from urllib.parse import unquote, urlsplit
+
+from respool.checkpoint.snapshot import CheckpointSnapshot
+from respool.errors import CheckpointError
+from respool.format import layout, logs
+from respool.storage.folder import read_error
+from respool.storage.open import open_reader
+from respool.untrusted import Malformed, whole_number
+
+_LISTED = frozenset({"s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "az", "memory"})  # stores of input files
+_MOST_FOLDERS = 1_000  # of input files on a store, before the rest is left unchecked: each takes a request
+
+
+@dataclass(frozen=True)
+class SourceLogTrim:
+    """What happens to a source's log when its query is rewound.
+
+    Attributes:
+        moves: The log files that move aside, the newest first; none when the log must stay whole.
+        kept_whole: Whether the log has to stay, so that all files in it that are read again come in one batch.
+    """
+
+    moves: tuple[str, ...]
+    kept_whole: bool
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The input files that a query has read after a position, and will read again when it returns there.
+
+    Attributes:
+        paths: Their addresses.
+        unknown: Whether the log is damaged or no longer names all of them.
+    """
+
+    paths: tuple[str, ...] = ()
+    unknown: bool = False
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Which input files are missing.
+
+    Attributes:
+        gone: Those that are.
+        unchecked: Those on a filesystem that could not be asked.
+    """
+
+    gone: tuple[str, ...]
+    unchecked: tuple[str, ...]
+
+
+def trim(checkpoint: CheckpointSnapshot, source: str, last: int) -> SourceLogTrim:
+    """Return what to do so that `last` is the newest entry of a source's log; -1 empties it."""
+    numbers = _numbers(checkpoint, source)
+    later = sorted((name for name, number in numbers.items() if number > last), key=lambda n: numbers[n], reverse=True)
+    whole = last >= 0 and not _readable({name for name in numbers if name not in later}, last)
+    return SourceLogTrim(() if whole else tuple(f"sources/{source}/{name}" for name in later), whole and bool(later))
+
+
+def inputs(checkpoint: CheckpointSnapshot, source: str, after: int, upto: int) -> Inputs:
+    """Return the input files of a source's log entries after one, among them all up to another.
+
+    Args:
+        checkpoint: The checkpoint that holds the log.
+        source: The source's number in the query, or its name.
+        after: The number of the entry before them; -1 for all.
+        upto: The newest entry that the query is known to have read: the log must name the files of all up to it.
+    """
+    numbers = _numbers(checkpoint, source)
+    names = sorted((name for name, number in numbers.items() if number > after), key=lambda name: numbers[name])
+    paths = [f"sources/{source}/{name}" for name in names]
+    files: dict[str, None] = {}
+    seen: set[int] = set()
+    for path, data in checkpoint.files.read_many(paths).items():
+        if isinstance(data, FileNotFoundError):
+            continue  # Spark has compacted the log meanwhile
+        if isinstance(data, Exception):
+            raise read_error(path, data) from data
+        try:
+            for entry in logs.log_entries(path, logs.decode(path, data)):
+                number = whole_number(entry.get("batchId"), "batchId")
+                if number > after and isinstance(entry.get("path"), str):
+                    files[entry["path"]] = None
+                    seen.add(number)
+        except (CheckpointError, Malformed):
+            continue  # its numbers are missing from `seen` then, unless another file has them
+    return Inputs(tuple(files), not all(number in seen for number in range(after + 1, upto + 1)))
+
+
+def missing(paths: Iterable[str]) -> Missing:
+    """Return which input files are missing; those on an object store are looked up folder by folder."""
+    gone, unchecked = [], []
+    folders: dict[str, list[str]] = {}
+    for path in paths:
+        scheme = urlsplit(path).scheme
+        if scheme in ("", "file"):
+            if not exists(unquote(urlsplit(path).path)):
+                gone.append(path)
+        elif scheme in _LISTED:
+            folders.setdefault(path.rpartition("/")[0], []).append(path)
+        else:
+            unchecked.append(path)
+    for number, (folder, files) in enumerate(folders.items()):
+        try:
+            names = set(open_reader(unquote(folder)).names("")) if number < _MOST_FOLDERS else None
+        except CheckpointError:
+            names = None
+        if names is None:
+            unchecked += files
+        else:
+            gone += [path for path in files if unquote(path.rpartition("/")[2]) not in names]
+    return Missing(tuple(gone), tuple(unchecked))
+
+
+def _numbers(checkpoint: CheckpointSnapshot, source: str) -> dict[str, int]:
+    """Return the files of a source's log, and the number of the newest entry in each."""
+    names = checkpoint.folders.get(f"sources/{source}", ())
+    return {name: number for name in names if (number := _number(name)) is not None}
+
+
+def _readable(names: set[str], last: int) -> bool:
+    """Return whether Spark can read a log with these files up to its entry `last`: from a compact one, or from 0."""
+    for number in range(last, -1, -1):
+        if f"{number}.compact" in names:
+            return True
+        if str(number) not in names:
+            return False
+    return True
+
+
+def _number(name: str) -> int | None:
+    return layout.entry(name)

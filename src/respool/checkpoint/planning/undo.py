@@ -1,0 +1,80 @@
+"""Plan the undoing of a change. Planning reads, and changes nothing."""
+
+from datetime import datetime
+
+from respool.checkpoint.journal import apply, history
+from respool.checkpoint.journal.steps import Journal, LogEnds, Restore, backwards, journal_id
+from respool.checkpoint.snapshot import CheckpointSnapshot, require_listed
+from respool.delta.restore import require_undoable
+from respool.errors import CheckpointError, UnfinishedChangeError
+from respool.storage.open import open_reader
+
+
+def plan_undo(checkpoint: CheckpointSnapshot, now: datetime, reason: str | None = None) -> Journal:
+    """Plan the undoing of the last rewind, restore or promotion, whether it was finished or cut off.
+
+    Raise CheckpointError when there is none, when the query has run since, or when what it moved aside was purged.
+    """
+    require_listed(checkpoint)
+    cut_off = history.pending(checkpoint.files)
+    if cut_off is not None and cut_off.operation == "undo":
+        return cut_off
+    done = cut_off or history.last_change(history.past(checkpoint.files))
+    if done is None:
+        raise CheckpointError(f"No change of {checkpoint.root} is there to take back. See: respool checkpoint history.")
+    if done.operation == "fork":
+        raise UnfinishedChangeError(checkpoint.root, done)
+    if done.purged is not None:
+        raise CheckpointError(f"What the {done.operation} {done.id} moved aside was purged; it cannot be taken back.")
+    if cut_off is None:
+        _require_not_run(checkpoint, done)
+        _require_sink_as_left(done)
+    return Journal(
+        id=f"{journal_id(now, done.newest.offsets)}-undo",
+        operation="undo",
+        of=done.id,
+        request="",
+        reason=reason,
+        started=now,
+        batch=done.newest.offsets + (1 if done.newest.commits == done.newest.offsets else 0),
+        same_range=False,
+        newest=done.left,
+        left=done.newest,
+        steps=backwards(done.steps if cut_off is None else apply.started_steps(done.steps, checkpoint.files)),
+        query_ids=done.query_ids,
+    )
+
+
+def _require_not_run(checkpoint: CheckpointSnapshot, done: Journal) -> None:
+    now = LogEnds(
+        checkpoint.offsets[-1] if checkpoint.offsets else -1,
+        checkpoint.commits[-1] if checkpoint.commits else -1,
+    )
+    there = {folder: set(names) for folder, names in checkpoint.folders.items()}
+    brought = {move.target for move in done.moves}
+    back = [move.source for move in done.moves if move.sink is None and move.source not in brought]
+    grown = [path for path in back if path.rpartition("/")[2] in there.get(path.rpartition("/")[0], ())]
+    if now != done.left or grown:
+        raise CheckpointError(
+            f"The query has run since the {done.operation} {done.id}: "
+            f"{grown[0] if grown else f'batch {now.offsets}'} is new. Taking that back would mix two runs. "
+            "Rewind again instead, to the batch you want. Nothing was changed."
+        )
+
+
+def _require_sink_as_left(done: Journal) -> None:
+    """Raise CheckpointError when a sink that followed a change was written to since."""
+    for step in done.steps:
+        if isinstance(step, Restore):
+            require_undoable(step.table)
+    folders: dict[str, list[str]] = {}
+    for move in done.moves:
+        if move.sink is not None:
+            folders.setdefault(move.sink, []).append(move.source)
+    for folder, paths in folders.items():
+        new = sorted(open_reader(folder).facts(paths))
+        if new:
+            raise CheckpointError(
+                f"{folder}/{new[0]} is new since the {done.operation} {done.id}: something has written there. "
+                "Taking that back would mix two runs. Nothing was changed."
+            )

@@ -1,0 +1,228 @@
+"""Which batch a rewind goes to, and which it can go to."""
+
+import re
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from respool.checkpoint import provenance, state_versions
+from respool.checkpoint.snapshot import CheckpointSnapshot
+from respool.checkpoint.state_versions import StateLoad
+from respool.errors import BatchUnavailableError, CheckpointError
+from respool.format import layout, logs
+from respool.format.model import InclusiveRange, StateStore, spans
+from respool.format.positions import SourceKind, kind_of
+
+_MOST_LOADS = 2_000  # loads of a store's version that are checked for a message
+
+
+@dataclass(frozen=True)
+class EarliestBatch:
+    """The earliest batch that can be rewound to.
+
+    Attributes:
+        batch: The batch; None when no batch can be rewound to.
+        why: Why no earlier batch can.
+        unknown: Whether that is because respool cannot read the state: then nothing is recommended.
+    """
+
+    batch: int | None
+    why: str
+    unknown: bool = False
+
+
+def why_unreachable(checkpoint: CheckpointSnapshot, batch: int, same_range: bool) -> str | None:
+    """Return why Spark could not start at a batch that was rewound to; None if it could."""
+    return log_obstacle(checkpoint, batch, same_range) or _state_obstacle(checkpoint, batch)
+
+
+def log_obstacle(checkpoint: CheckpointSnapshot, batch: int, same_range: bool) -> str | None:
+    """Return what of the logs is missing or damaged for a start at a batch, None if nothing is."""
+    missing = _missing_log(checkpoint, batch, same_range)
+    if missing is not None:
+        return f"{missing} is not kept"
+    try:
+        for folder, number in _needed_logs(checkpoint, batch, same_range):
+            (checkpoint.planned if folder == "offsets" else checkpoint.committed)(number)
+        # Spark 4.2.0 leaves the number out in the first run of a query with offsets of version 2, and needs it here.
+        if same_range and checkpoint.planned(batch).version > 1 and checkpoint.partitions(batch) is None:
+            return f"offsets/{batch} lacks the number of partitions, without which Spark cannot run it as it was"
+    except CheckpointError as error:
+        return error.summary
+    return None
+
+
+def state_loads(checkpoint: CheckpointSnapshot, version: int) -> tuple[list[StateLoad], dict[str, str]]:
+    """Return what a version of the state is loaded from, store by store, and the snapshots that must not be used.
+
+    A snapshot that is damaged can be done without when an older one and all increments are there. Raise CheckpointError
+    when the version cannot be loaded.
+    """
+    if version == 0:
+        return [], {}
+    if checkpoint.unknown_provider is not None:
+        raise BatchUnavailableError(provenance.unreadable(checkpoint.unknown_provider))
+    stores = expected_stores(checkpoint, version)
+    bad: dict[str, str] = {}
+    while True:
+        found = [state_versions.load_of(checkpoint, _without(store, bad), version) for store in stores]
+        worse = state_versions.damaged_snapshots(checkpoint, found)
+        if not worse:
+            return found, bad
+        bad |= worse
+        for store in stores:
+            try:
+                state_versions.load_of(checkpoint, _without(store, bad), version)
+            except CheckpointError as error:
+                path = next(path for path in bad if path.startswith(f"{store.folder}/"))
+                raise BatchUnavailableError(f"{bad[path]}. {error.summary}") from error
+
+
+def reachable(checkpoint: CheckpointSnapshot, same_range: bool = False) -> list[InclusiveRange]:
+    """Return the batches that can be rewound to, by the names of the files alone: no content is read."""
+    if not checkpoint.offsets or checkpoint.unknown_provider is not None:
+        return []
+    last = checkpoint.offsets[-1]
+    kept = (_candidates(checkpoint, one, last) for one in _loadable_everywhere(checkpoint))
+    return spans([one for batches in kept for one in batches if _missing_log(checkpoint, one, same_range) is None])
+
+
+def reachable_text(checkpoint: CheckpointSnapshot, same_range: bool = False, shift: int = 0) -> str:
+    """Return the batches without an `obstacle` for a message, such as "3, 5 to 12"; empty when there is none.
+
+    Args:
+        checkpoint: The checkpoint.
+        same_range: Whether a batch is to run on the records that it had.
+        shift: What to add to each number; numbers below 0 are left out.
+    """
+    candidates = [batch for span in reachable(checkpoint, same_range) for batch in range(span.first, span.last + 1)]
+    checkpoint.read_ahead(
+        dict.fromkeys(f"{f}/{n}" for b in candidates for f, n in _needed_logs(checkpoint, b, same_range))
+    )
+    # A list that is only part of a message must not take minutes: state is read where there is little of it.
+    reads_state = len(candidates) * len(checkpoint.stores) <= _MOST_LOADS
+    why = why_unreachable if reads_state else log_obstacle
+    shown = spans(
+        [batch + shift for batch in candidates if batch + shift >= 0 and not why(checkpoint, batch, same_range)]
+    )
+    text = ", ".join(str(one.first) if one.first == one.last else f"{one.first} to {one.last}" for one in shown)
+    return f"{text} (as far as can be seen without reading all state files)" if text and not reads_state else text
+
+
+def earliest(checkpoint: CheckpointSnapshot, same_range: bool = False) -> EarliestBatch:
+    """Return the earliest kept batch that can be rewound to, by the logs and the names of the state files."""
+    if not checkpoint.offsets:
+        return EarliestBatch(None, "no batch was planned yet")
+    if checkpoint.unknown_provider is not None:
+        return EarliestBatch(None, provenance.unreadable(checkpoint.unknown_provider), unknown=True)
+    last = checkpoint.offsets[-1] + (0 if same_range else 1)
+    for span in _loadable_everywhere(checkpoint):
+        for batch in _candidates(checkpoint, span, last):
+            if why_unreachable(checkpoint, batch, same_range) is None:
+                if batch == 0:
+                    return EarliestBatch(0, "it is the first batch")
+                why = why_unreachable(checkpoint, batch - 1, same_range) or "no earlier batch is kept"
+                return EarliestBatch(batch, f"batch {batch - 1} cannot: {why}")
+    return EarliestBatch(None, why_unreachable(checkpoint, last, same_range) or "no batch can be loaded")
+
+
+def _candidates(checkpoint: CheckpointSnapshot, span: InclusiveRange, last: int) -> list[int]:
+    """Return the batches of a span that are planned, or follow one that is: no other can be rewound to."""
+    kept = checkpoint.offsets
+    at, end = bisect_left(kept, span.first - 1), bisect_left(kept, min(span.last, last) + 1)
+    near = {batch for one in kept[at:end] for batch in (one, one + 1)}
+    return sorted(one for one in near if max(span.first, kept[0]) <= one <= min(span.last, last))
+
+
+def expected_stores(checkpoint: CheckpointSnapshot, version: int) -> list[StateStore]:
+    """Return the stores that a version of the state must have; one that is not there at all comes without files."""
+    there = {(one.operator, one.partition, one.name): one for one in checkpoint.stores}
+    operators = sorted({one.operator for one in checkpoint.stores} | operators_named(checkpoint))
+    found = []
+    for operator in operators:
+        for partition in range(checkpoint.partitions_of(operator, checkpoint.partitions(version - 1))):
+            for name in checkpoint.store_names(operator) or ("default",):
+                folder = f"state/{operator}/{partition}" + ("" if name == "default" else f"/{name}")
+                empty = StateStore(operator, partition, name, folder, ())
+                found.append(there.get((operator, partition, name), empty))
+    return found
+
+
+def beginning(checkpoint: CheckpointSnapshot, source: str) -> Any:
+    """Return the position at which a Kafka source began; None for a source that does not tell."""
+    path = f"sources/{source}/0"
+    if "0" not in checkpoint.folders.get(f"sources/{source}", ()):
+        return None
+    data = checkpoint.files.read(path)
+    return logs.initial_offsets(path, data) if data.startswith(b"\0") else None
+
+
+def source_kind(checkpoint: CheckpointSnapshot, source: str, position: Any) -> SourceKind:
+    """Return what a source is, by its position and by what it keeps in the checkpoint.
+
+    Spark's rate source keeps its start time in `sources/<source>/0`. Memory and socket sources keep nothing: their
+    positions are bare numbers, as those of some custom sources.
+    """
+    kind = kind_of(position)
+    if kind != "number" or "0" not in checkpoint.folders.get(f"sources/{source}", ()):
+        return kind
+    try:
+        text = checkpoint.files.read(f"sources/{source}/0")[:100]
+    except (OSError, CheckpointError):
+        return kind
+    return "rate" if re.fullmatch(rb"v1\n\d+\s*", text) else kind
+
+
+def operators_named(checkpoint: CheckpointSnapshot) -> set[int]:
+    """Return the stateful operators that have a folder, whether or not it holds a store."""
+    parts = (folder.split("/") for folder in checkpoint.folders if folder.startswith("state/"))
+    return {number for one in parts if (number := layout.operator(one[1])) is not None}
+
+
+def _needed_logs(checkpoint: CheckpointSnapshot, batch: int, same_range: bool) -> list[tuple[str, int]]:
+    if batch == 0 and not same_range:
+        return []
+    wanted = [batch - 1, batch] if same_range else [batch - 2, batch - 1]
+    needed = [("offsets", one) for one in wanted if one >= 0]
+    # Without a commit before it, Spark runs the newest planned batch as it was; only unique ids need the commit.
+    if batch > 0 and (not same_range or _has_ids(checkpoint)):
+        needed.append(("commits", batch - 1))
+    return needed
+
+
+def _missing_log(checkpoint: CheckpointSnapshot, batch: int, same_range: bool) -> str | None:
+    missing = (one for one in _needed_logs(checkpoint, batch, same_range) if not checkpoint.has(*one))
+    return next((f"{folder}/{number}" for folder, number in missing), None)
+
+
+def _state_obstacle(checkpoint: CheckpointSnapshot, batch: int) -> str | None:
+    try:
+        state_loads(checkpoint, batch)
+    except CheckpointError as error:
+        return error.summary
+    return None
+
+
+def _loadable_everywhere(checkpoint: CheckpointSnapshot) -> list[InclusiveRange]:
+    """Return the versions that every store on disk can load, by the names of the files."""
+    common = [InclusiveRange(0, checkpoint.offsets[-1] + 1)]
+    for store in checkpoint.stores:
+        own = state_versions.loadable(checkpoint, store)
+        common = [
+            InclusiveRange(max(a.first, b.first), min(a.last, b.last))
+            for a in common
+            for b in own
+            if max(a.first, b.first) <= min(a.last, b.last)
+        ]
+    return common
+
+
+def _without(store: StateStore, bad: Mapping[str, str]) -> StateStore:
+    if not any(path.startswith(f"{store.folder}/") for path in bad):
+        return store
+    return replace(store, files=tuple(one for one in store.files if f"{store.folder}/{one.name}" not in bad))
+
+
+def _has_ids(checkpoint: CheckpointSnapshot) -> bool:
+    return any(one.uid for store in checkpoint.stores[:1] for one in store.files[-1:])

@@ -1,0 +1,192 @@
+"""A checkpoint as it was when it was listed."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import Any, TypeVar
+
+from respool.checkpoint import provenance
+from respool.errors import CheckpointError, CheckpointNotFoundError, UnreadableFileError
+from respool.format import layout, logs, positions, state_schema
+from respool.format.model import CommitLogEntry, OffsetLogEntry, StateStore
+from respool.storage.folder import FolderListing, FolderReader, read_error
+
+T = TypeVar("T")
+
+
+class CheckpointSnapshot:
+    """What is in a checkpoint: its files listed once, its logs read when they are asked for, and kept."""
+
+    def __init__(self, files: FolderReader, is_copy: bool = False) -> None:
+        """List the checkpoint; nothing is read yet.
+
+        Args:
+            files: Its folder.
+            is_copy: Whether it is only kept there: the addresses in it are of where it was.
+        """
+        self.files = files
+        self.is_copy = is_copy
+        self.listing: FolderListing = files.walk()
+        self.folders = self.listing.folders
+        self.offsets = layout.batches(self.folders.get("offsets", ()))
+        self.commits = layout.batches(self.folders.get("commits", ()))
+        self._read: dict[str, Any] = {}
+
+    @property
+    def root(self) -> str:
+        """Where it is."""
+        return self.files.root
+
+    @cached_property
+    def stores(self) -> tuple[StateStore, ...]:
+        """Its state stores."""
+        return layout.stores(self.folders)
+
+    @cached_property
+    def query_id(self) -> str:
+        """The query's id; CheckpointError when `metadata` is lost or damaged."""
+        if "metadata" not in self.folders[""]:
+            raise UnreadableFileError(self.root, "has lost its file metadata, which holds the query's id")
+        return logs.query_id(logs.decode("metadata", self.files.read("metadata")))
+
+    @cached_property
+    def unknown_provider(self) -> str | None:
+        """The class of the query's state store when it has state that respool cannot read; None otherwise."""
+        if not any(folder.startswith("state/") for folder in self.folders):
+            return None
+        try:
+            return provenance.unknown_provider(self.newest_planned().conf)
+        except CheckpointError:
+            return None
+
+    @property
+    def next_batch(self) -> int:
+        """The batch that a restarted query runs first."""
+        newest = self.offsets[-1] if self.offsets else -1
+        return newest + 1 if self.commits and self.commits[-1] >= newest else max(newest, 0)
+
+    def has(self, folder: str, batch: int) -> bool:
+        """Return whether `offsets` or `commits` has a file of a batch."""
+        batches = self.offsets if folder == "offsets" else self.commits
+        at = bisect_left(batches, batch)
+        return at < len(batches) and batches[at] == batch
+
+    def planned(self, batch: int) -> OffsetLogEntry:
+        """Return what a batch was to read; raise CheckpointError when its file is not there, or damaged."""
+        return self._log(f"offsets/{batch}", logs.parse_offset_log)
+
+    def newest_planned(self) -> OffsetLogEntry:
+        """Return what the newest batch was to read, or the newest one whose file is not damaged."""
+        for batch in reversed(self.offsets):
+            with suppress(CheckpointError):
+                return self.planned(batch)
+        raise CheckpointError(f"The checkpoint {self.root} has no file in offsets that can be read.")
+
+    def committed(self, batch: int) -> CommitLogEntry:
+        """Return what a batch left; raise CheckpointError when its file is not there, or damaged."""
+        return self._log(f"commits/{batch}", logs.parse_commit_log)
+
+    def read_ahead(self, paths: Iterable[str]) -> None:
+        """Read log files together, where the store can; what is wrong with one is told when it is asked for."""
+        wanted = [path for path in paths if path not in self._read]
+        self._read.update(self.files.read_many(wanted))
+
+    def store_names(self, operator: int) -> tuple[str, ...]:
+        """Return the names of an operator's stores, in the order of their unique ids."""
+        for path in self._operator_metadata(operator):
+            with suppress(CheckpointError):  # Spark, too, does without it
+                return self._log(path, logs.operator_stores)
+        return tuple(sorted({one.name for one in self.stores if one.operator == operator}))
+
+    def partitions(self, batch: int) -> int | None:
+        """Return how many partitions the state has that a batch reads or writes, as far as the checkpoint says."""
+        found = self.planned(batch).conf.get("spark.sql.shuffle.partitions")
+        return int(found) if found else None
+
+    def partitions_of(self, operator: int, partitions: int | None) -> int:
+        """Return how many partitions an operator has, when the query's number of partitions is this or unknown.
+
+        An operator whose state has no key, as a total of all rows or a limit, has one.
+        """
+        own = {one.partition for one in self.stores if one.operator == operator}
+        if partitions is None:
+            return max(own, default=-1) + 1
+        return 1 if own == {0} and partitions > 1 and self._has_no_key(operator) else partitions
+
+    def _has_no_key(self, operator: int) -> bool:
+        path = f"state/{operator}/0/_metadata/schema"
+        if path not in self._read:
+            try:
+                keys = [one.key["fields"] for one in state_schema.families(self.files.read(path))]
+                self._read[path] = all(field["type"] == "void" for fields in keys for field in fields)
+            except (OSError, CheckpointError, ValueError, KeyError, TypeError):
+                self._read[path] = False  # it will be told where it is needed
+        return bool(self._read[path])
+
+    def _operator_metadata(self, operator: int) -> list[str]:
+        base = f"state/{operator}/_metadata"
+        if "metadata" in self.folders.get(base, ()):
+            return [f"{base}/metadata"]
+        runs = layout.batches(self.folders.get(f"{base}/v2", ()))
+        return [f"{base}/v2/{runs[-1]}"] if runs else []
+
+    def _log(self, path: str, parse: Callable[[str, str], T]) -> T:
+        found = self._read.get(path)
+        if found is None:
+            try:
+                found = self.files.read(path)
+            except (OSError, CheckpointError) as error:
+                found = error
+        if isinstance(found, bytes):
+            try:
+                found = parse(path, logs.decode(path, found))
+            except CheckpointError as error:
+                found = error
+        self._read[path] = found
+        if isinstance(found, FileNotFoundError):
+            raise UnreadableFileError(path, "is missing") from found
+        if isinstance(found, CheckpointError):
+            raise found
+        if isinstance(found, Exception):
+            raise read_error(path, found) from found
+        result: T = found
+        return result
+
+
+def with_companions(checkpoint: CheckpointSnapshot, paths: Sequence[str]) -> list[str]:
+    """Return the paths, each with its checksum files, which are of no use without it."""
+    names: dict[str, set[str]] = {}
+    found: dict[str, None] = {}
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if folder not in names:
+            names[folder] = set(checkpoint.folders.get(folder, ()))
+        found[path] = None
+        for one in layout.companions(name, names[folder]):
+            found[f"{folder}/{one}" if folder else one] = None
+    return list(found)
+
+
+def topics(checkpoint: CheckpointSnapshot) -> set[str]:
+    """Return the Kafka topics that the query read in its newest batch."""
+    if not checkpoint.offsets:
+        return set()
+    newest = checkpoint.newest_planned()
+    return {topic for source in newest.sources for topic, _ in positions.kafka_parts(source.end)}
+
+
+def require_listed(checkpoint: CheckpointSnapshot) -> None:
+    """Raise CheckpointError when something in the checkpoint cannot be read: what is not seen cannot be planned for."""
+    for path, why in checkpoint.listing.unreadable.items():
+        raise UnreadableFileError(path or checkpoint.root, f"cannot be read: {why}", "Nothing was changed.")
+
+
+def require_checkpoint(checkpoint: CheckpointSnapshot) -> None:
+    """Raise CheckpointError when a folder is no checkpoint."""
+    known = {"offsets", "commits", "state", "sources"} & {folder.split("/")[0] for folder in checkpoint.folders}
+    if not known and "metadata" not in checkpoint.folders[""]:
+        inside = sorted({folder.split("/")[0] for folder in checkpoint.folders if folder} | set(checkpoint.folders[""]))
+        found = f"it holds {', '.join(inside[:5])}" + (" …" if inside[5:] else "") if inside else "it is empty"
+        problem = f"{found}; expected the file metadata and the folders offsets and commits"
+        raise CheckpointNotFoundError(checkpoint.root, problem)

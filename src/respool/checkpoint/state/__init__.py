@@ -1,0 +1,1 @@
+"""A query's state as a table."""

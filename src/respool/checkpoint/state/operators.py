@@ -1,0 +1,150 @@
+"""What state a checkpoint holds: its stateful operators, and what can be read of each. No Spark here."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from respool.checkpoint import reachability, state_versions
+from respool.checkpoint.operator_files import metadata_of
+from respool.checkpoint.snapshot import CheckpointSnapshot
+from respool.errors import CheckpointError
+from respool.format.logs import TRANSFORM_WITH_STATE, kind_of
+from respool.format.model import InclusiveRange, OperatorMetadata, spans
+
+SIDES = ("left", "right")
+_JOIN_ROWS = "keyWithIndexToValue"
+_JOIN_STORES = tuple(f"{side}-{kind}" for side in SIDES for kind in ("keyToNumValues", _JOIN_ROWS))
+_SORTS = {"ValueState": "value", "ListState": "list", "MapState": "map"}
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A state variable of transformWithState.
+
+    Attributes:
+        name: Its name.
+        sort: `value`, `list` or `map`.
+    """
+
+    name: str
+    sort: str
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A stateful operator.
+
+    Attributes:
+        number: Its number in the query.
+        kind: What it does: aggregation, join, deduplication, transformWithState, …; Spark's name for other ones.
+        stores: The names of its stores on disk.
+        views: What can be read of it by a store's name: of a join its two sides, and the stores behind them.
+        variables: The variables of transformWithState.
+        has_timers: Whether timers can be registered.
+    """
+
+    number: int
+    kind: str
+    stores: tuple[str, ...]
+    views: tuple[str, ...]
+    variables: tuple[Variable, ...] = ()
+    has_timers: bool = False
+
+    @property
+    def is_join(self) -> bool:
+        """Whether it is a stream-stream join."""
+        return self.kind == "join"
+
+    @property
+    def is_transform(self) -> bool:
+        """Whether it is transformWithState."""
+        return self.kind == TRANSFORM_WITH_STATE
+
+    @property
+    def place(self) -> str:
+        """Its name for people."""
+        return f"operator {self.number} ({self.kind})"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Something of an operator's state that can be read by itself.
+
+    Attributes:
+        operator: The operator.
+        option: The option that names it; empty when the operator has nothing else.
+        holds: What it is.
+    """
+
+    operator: Operator
+    option: str
+    holds: str
+
+
+def operators(checkpoint: CheckpointSnapshot, batch: int) -> tuple[Operator, ...]:
+    """Return the stateful operators of a query, as they were when a batch ran."""
+    numbers = sorted({one.operator for one in checkpoint.stores} | reachability.operators_named(checkpoint))
+    return tuple(_operator(checkpoint, number, batch) for number in numbers)
+
+
+def choices(found: Iterable[Operator]) -> tuple[Choice, ...]:
+    """Return all that can be read of operators, what people ask for first."""
+    return tuple(choice for one in found for choice in _choices(one))
+
+
+def readable(checkpoint: CheckpointSnapshot, operator: int | None = None) -> list[InclusiveRange]:
+    """Return the batches after which the state can be read, of one operator or of all, by the names of the files."""
+    stores = [one for one in checkpoint.stores if operator is None or one.operator == operator]
+    known = [(one.partition, state_versions.loadable(checkpoint, one)) for one in stores]
+    kept = [one for one in checkpoint.commits if checkpoint.has("offsets", one)]
+    checkpoint.read_ahead([f"offsets/{one}" for one in kept])
+
+    def loads(batch: int) -> bool:
+        try:
+            count = checkpoint.partitions(batch)
+        except CheckpointError:
+            return False
+        return all(
+            any(span.first <= batch + 1 <= span.last for span in versions)
+            for partition, versions in known
+            if count is None or partition < count
+        )
+
+    return spans([one for one in kept if loads(one)])
+
+
+def rows_store(side: str) -> str:
+    """Return the store of a join that holds the rows of a side."""
+    return f"{side}-{_JOIN_ROWS}"
+
+
+def _operator(checkpoint: CheckpointSnapshot, number: int, batch: int) -> Operator:
+    found = metadata_of(checkpoint, number, batch)
+    if found is None:
+        stores = checkpoint.store_names(number)
+        kind = "join" if any(one.startswith("left-") for one in stores) else "unknown"
+        found = OperatorMetadata(kind, stores, {})
+    kind = kind_of(found.name)
+    if kind == "join":
+        return Operator(number, kind, found.stores, (*SIDES, *_JOIN_STORES))
+    if kind != TRANSFORM_WITH_STATE:
+        return Operator(number, kind, found.stores, found.stores)
+    declared = [(str(one.get("stateName")), one.get("stateVariableType")) for one in _declared(found)]
+    variables = tuple(Variable(name, _SORTS[sort]) for name, sort in sorted(declared) if sort in _SORTS)
+    timers = any(sort == "TimerState" for _, sort in declared)
+    return Operator(number, kind, found.stores, found.stores, variables, timers)
+
+
+def _declared(found: OperatorMetadata) -> list[dict[str, str]]:
+    variables = found.properties.get("stateVariables", [])
+    return [one for one in variables if isinstance(one, dict)] if isinstance(variables, list) else []
+
+
+def _choices(one: Operator) -> list[Choice]:
+    if one.is_join:
+        sides = [Choice(one, f"--store {side}", f"the rows of the {side} side") for side in SIDES]
+        stores = [name for name in one.views if name not in SIDES]
+        return [*sides, *(Choice(one, f"--store {name}", "a store, as it is") for name in stores)]
+    if one.is_transform:
+        found = [Choice(one, f"--var {name.name}", f"a {name.sort} for each key") for name in one.variables]
+        return [*found, Choice(one, "--timers", "the registered timers")] if one.has_timers else found
+    return [Choice(one, "", "a row for each key")]

@@ -1,0 +1,221 @@
+"""A checkpoint that was moved or copied, as Spark's state reader can read it.
+
+Metadata of operators of version 2 names the files of state schemas by the address where the query ran. In a folder that
+was moved or copied, it names files that are elsewhere, or nowhere. A view is a folder of links to such a checkpoint in
+which that metadata names its own files; the checkpoint stays as it is.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import tzinfo
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from respool.checkpoint.state.columns import StateColumn, columns_of, condition, flat, order, select
+from respool.checkpoint.state.selection import StateReading
+from respool.errors import CheckpointError, RespoolError
+from respool.format import logs
+from respool.locations import OWN, local_path
+from respool.sessions.log import keeps_sessions, sessions_of
+from respool.spark.failures import innermost_message
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation, SparkSession
+
+
+@contextmanager
+def view_of(root: Path) -> Iterator[Path]:
+    """Make a view of a checkpoint on a local disk, for the length of a `with` block."""
+    with tempfile.TemporaryDirectory(prefix="respool-state-") as name:
+        folder = Path(name)
+        _link(root.absolute(), folder, without=("state", OWN))
+        (folder / "state").mkdir()
+        for operator in (root / "state").iterdir():
+            if operator.is_dir():
+                _view_operator(operator.absolute(), folder / "state" / operator.name, folder)
+        yield folder
+
+
+def _view_operator(source: Path, target: Path, view: Path) -> None:
+    runs = "_metadata/v2"
+    target.mkdir()
+    _link(source, target, without=("_metadata",))
+    if not (source / "_metadata").is_dir():
+        return
+    (target / runs).mkdir(parents=True) if (source / runs).is_dir() else (target / "_metadata").mkdir()
+    _link(source / "_metadata", target / "_metadata", without=("v2",))
+    for run in (source / runs).glob("[0-9]*"):
+        text = run.read_text(encoding="utf-8")
+        for address in logs.schema_paths(str(run), text):
+            text = text.replace(address, f"file:{view}/state/{address.rpartition('/state/')[2]}")
+        (target / runs / run.name).write_text(text, encoding="utf-8")
+
+
+def _link(source: Path, target: Path, without: tuple[str, ...]) -> None:
+    for one in source.iterdir():
+        if one.name not in without:
+            (target / one.name).symlink_to(one)
+
+
+FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv"}
+_TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+
+
+@dataclass(frozen=True)
+class StateRows:
+    """Rows of a state.
+
+    Attributes:
+        columns: The names of the columns, the key's first; of changes, the batch and what it did come before.
+        rows: The rows by key, or the first of them; times are aware, in UTC.
+        total: How many rows there are.
+    """
+
+    columns: tuple[str, ...]
+    rows: list[dict[str, Any]]
+    total: int
+
+
+def rows(
+    spark: "SparkSession", reading: StateReading, only: Mapping[str, str], zone: tzinfo, limit: int | None = None
+) -> StateRows:
+    """Return the rows of a reading.
+
+    Args:
+        spark: A session; the state is read in one of its own beside it.
+        reading: What to read.
+        only: The values that columns must have, as a user writes them.
+        zone: The zone of times in them that name no offset.
+        limit: How many rows to return at most.
+    """
+    with _telling(reading), _address(reading) as address:
+        frame, columns, count = _table(spark, reading, address, only, zone)
+        frame = _sorted(frame, columns) if limit is None else _first(frame, columns, limit)
+        shown = [one for one in columns if one.name not in reading.hidden]
+        found = select(frame, shown).toArrow().to_pylist()
+        return StateRows(tuple(one.name for one in shown), found[:limit], int(count.get["rows"]))
+
+
+def write(spark: "SparkSession", reading: StateReading, only: Mapping[str, str], zone: tzinfo, file: Path) -> int:
+    """Write the rows of a reading to one file, by its suffix; it is there whole or not at all. Return their number.
+
+    Raises:
+        CheckpointError: The file is there already, or cannot be written.
+    """
+    check_output(file)
+    new = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    try:
+        with _telling(reading), _address(reading) as address:
+            frame, columns, count = _table(spark, reading, address, only, zone)
+            kind = FORMATS[file.suffix]
+            shown = [one for one in columns if one.name not in reading.hidden]
+            frame = select(_sorted(frame, columns), shown, nested=kind != "csv")
+            options = {"timestampFormat": _TIMES, "timeZone": str(zone), "ignoreNullFields": "false", "header": "true"}
+            frame.write.format(kind).options(**({} if kind == "parquet" else options)).save(new.absolute().as_uri())
+            total = int(count.get["rows"])
+        parts = list(new.glob("part-*"))
+        if not parts and total:
+            raise CheckpointError(
+                f"Spark's workers wrote {file} on disks of their own. Run this with --master 'local[*]'."
+            )
+        part = parts[0] if parts else new / "part-0"
+        part.touch()  # Spark writes no file for no rows in JSON
+        _move(part, file)
+        return total
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def check_output(file: Path) -> None:
+    """Raise CheckpointError when a state cannot be written to a file."""
+    if file.suffix not in FORMATS:
+        raise CheckpointError(
+            f"{file.name} has the suffix '{file.suffix}'; expected one of {', '.join(FORMATS)}, which tells the format."
+        )
+    if file.exists():
+        raise CheckpointError(f"{file} is there already. Name another file, or move it away.")
+    if not file.parent.is_dir():
+        raise CheckpointError(f"There is no folder {file.parent}. Make it, or name another file.")
+
+
+def _table(
+    spark: "SparkSession", reading: StateReading, address: str, only: Mapping[str, str], zone: tzinfo
+) -> "tuple[DataFrame, tuple[StateColumn, ...], Observation]":
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    session = spark.newSession()
+    for name, value in reading.conf.items():
+        session.conf.set(name, value)
+    _ = session.streams  # its first use starts what state stores report to, for the whole application
+    frame = session.read.format("statestore").options(**reading.options).load(address)
+    if keeps_sessions(frame.schema):
+        if reading.changes is not None:
+            raise CheckpointError(
+                "The sessions are kept as a log of all changes, which has no row for a visit. Read them after two "
+                "batches with --batch, and compare."
+            )
+        frame = sessions_of(frame)
+    columns = columns_of(frame.schema)
+    count = Observation("respool-state")
+    rows = flat(frame, columns, condition(columns, only, zone))
+    return rows.observe(count, F.count(F.lit(1)).alias("rows")), columns, count
+
+
+def _sorted(frame: "DataFrame", columns: tuple[StateColumn, ...]) -> "DataFrame":
+    """Return all rows, sorted by one task, on disk when they are many: they are read once, and make one file."""
+    return frame.repartition(1).sortWithinPartitions(*order(columns))
+
+
+def _first(frame: "DataFrame", columns: tuple[StateColumn, ...], limit: int) -> "DataFrame":
+    return frame.orderBy(*order(columns)).limit(max(limit, 1))  # if none were asked for, none would be counted
+
+
+def _move(part: Path, file: Path) -> None:
+    try:
+        try:
+            os.link(part, file)  # unlike a rename, it takes nobody's place
+        except FileExistsError:
+            raise
+        except OSError:  # a filesystem without links
+            check_output(file)
+            part.rename(file)
+    except FileExistsError as error:
+        raise CheckpointError(f"{file} is there already. Name another file, or move it away.") from error
+
+
+@contextmanager
+def _address(reading: StateReading) -> Iterator[str]:
+    """Yield where Spark finds the checkpoint."""
+    path = local_path(reading.root)
+    if path is None:
+        # Hadoop has another name for S3 than fsspec.
+        yield reading.root.replace("s3://", "s3a://", 1) if reading.root.startswith("s3://") else reading.root
+    elif reading.moved:
+        with view_of(path) as view:
+            yield str(view)
+    else:
+        yield str(path.absolute())
+
+
+@contextmanager
+def _telling(reading: StateReading) -> Iterator[None]:
+    """Turn what Spark raises into a CheckpointError."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except RespoolError:
+        raise
+    except (PySparkException, Py4JError) as error:
+        raise CheckpointError(
+            f"Spark cannot read the state after batch {reading.batch} of {reading.root}: "
+            f"{innermost_message(str(error))}\n"
+            "If the query runs, it may have removed that batch meanwhile: run this again. Otherwise see: respool "
+            "checkpoint verify."
+        ) from error

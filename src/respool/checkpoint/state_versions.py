@@ -1,0 +1,136 @@
+"""Which versions of the state Spark can load.
+
+A version is loaded from the newest snapshot at or below it, and the increments from there; the empty version 0 counts
+as a snapshot. In state format 2 only files with the unique id that the batch's commit names belong to a version.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from respool.checkpoint.snapshot import CheckpointSnapshot
+from respool.errors import BatchUnavailableError, CheckpointError, DamagedFileError
+from respool.format.model import SNAPSHOTS, InclusiveRange, StateFile, StateStore, spans
+from respool.format.state_files import sst_files
+from respool.storage.folder import read_error
+
+
+@dataclass(frozen=True)
+class StateLoad:
+    """The files that make one version of a store.
+
+    Attributes:
+        store: The store.
+        snapshot: What it starts from; None for the empty version 0.
+        increments: What comes on top of it.
+    """
+
+    store: StateStore
+    snapshot: StateFile | None
+    increments: tuple[StateFile, ...]
+
+
+def loadable(checkpoint: CheckpointSnapshot, store: StateStore) -> list[InclusiveRange]:
+    """Return the versions of a store for which all files are there, by their names."""
+    files = own_files(checkpoint, store)
+    snapshots = sorted({one.version for one in files if one.kind in SNAPSHOTS} | {0})
+    runs = spans(sorted({one.version for one in files if one.kind not in SNAPSHOTS}))
+    starts = [run.first for run in runs]
+    found: list[InclusiveRange] = []
+    for version in snapshots:
+        at = bisect_right(starts, version + 1) - 1
+        last = runs[at].last if at >= 0 and runs[at].last > version else version
+        if found and found[-1].last >= version - 1:
+            found[-1] = InclusiveRange(found[-1].first, max(found[-1].last, last))
+        else:
+            found.append(InclusiveRange(version, last))
+    return found
+
+
+def load_of(checkpoint: CheckpointSnapshot, store: StateStore, version: int) -> StateLoad:
+    """Return the files that make a version; raise CheckpointError that names what is missing."""
+    if version == 0:
+        return StateLoad(store, None, ())
+    files = [one for one in own_files(checkpoint, store) if one.version <= version]
+    snapshot = max((one for one in files if one.kind in SNAPSHOTS), key=lambda one: one.version, default=None)
+    start = snapshot.version if snapshot else 0
+    by_version = {one.version: one for one in files if one.kind not in SNAPSHOTS and one.version > start}
+    count = version - start - len(by_version)
+    if count:
+        first = next(number for number in range(start + 1, version + 1) if number not in by_version)
+        last = next(number for number in range(version, start, -1) if number not in by_version)
+        what = f"version {first}" if count == 1 else f"versions {first} to {last}"
+        since = f"its newest snapshot is of version {start}" if snapshot else "it has no snapshot"
+        raise BatchUnavailableError(f"The state of {store.place} lacks {what}: {since}")
+    return StateLoad(store, snapshot, tuple(by_version[number] for number in range(start + 1, version + 1)))
+
+
+def own_files(checkpoint: CheckpointSnapshot, store: StateStore) -> list[StateFile]:
+    """Return the files of a store that belong to committed batches: all of them, but for state format 2."""
+    if not any(one.uid for one in store.files):
+        return list(store.files)
+    expected = _ids(checkpoint, store)
+    many: dict[int, set[str | None]] = {}
+    for one in store.files:
+        many.setdefault(one.version, set()).add(one.uid)
+
+    def belongs(one: StateFile) -> bool:
+        wanted = expected(one.version)
+        return one.uid == wanted if wanted else len(many[one.version]) == 1
+
+    return [one for one in store.files if belongs(one)]
+
+
+def damaged_snapshots(checkpoint: CheckpointSnapshot, loads: Iterable[StateLoad]) -> dict[str, str]:
+    """Return the snapshots in RocksDB's zips among `loads` that cannot be loaded, by path, and why.
+
+    The zips are read, together where the store can; of SST files it is asked whether they are there, and how large.
+    """
+    wanted = {f"{one.store.folder}/{one.snapshot.name}": one for one in loads if one.snapshot is not None}
+    zips = {path: one for path, one in wanted.items() if path.endswith(".zip")}
+    found: dict[str, str] = {}
+    needed: dict[str, dict[str, int]] = {}  # by zip: SST files and their sizes
+    for path, data in checkpoint.files.read_many(list(zips)).items():
+        if isinstance(data, Exception):
+            found[path] = read_error(path, data).summary
+            continue
+        try:
+            tables = sst_files(path, data)
+        except DamagedFileError as error:
+            found[path] = error.summary
+            continue
+        needed[path] = {f"{zips[path].store.folder}/SSTs/{name}": size for name, size in tables.items()}
+    facts = checkpoint.files.facts({one for tables in needed.values() for one in tables})
+    for path, tables in needed.items():
+        wrong = [one for one, size in tables.items() if one not in facts or facts[one].size != size]
+        if wrong:
+            name, more = wrong[0].rpartition("/")[2], f", and {len(wrong) - 1} more" if wrong[1:] else ""
+            what = "has another size" if wrong[0] in facts else "is missing"
+            found[path] = f"{path} needs SSTs/{name}{more}, which {what}"
+    return found
+
+
+def _ids(checkpoint: CheckpointSnapshot, store: StateStore) -> Callable[[int], str | None]:
+    """Return a function from a version to the unique id that its batch's commit names for this store, if any."""
+    kept = set(checkpoint.commits)
+    try:
+        number = checkpoint.store_names(store.operator).index(store.name)
+    except (CheckpointError, ValueError):
+        number = 0
+    known: dict[int, str | None] = {}
+
+    def read(version: int) -> str | None:
+        if version - 1 not in kept:
+            return None
+        try:
+            partitions = checkpoint.committed(version - 1).state_ids.get(store.operator, ())
+            return partitions[store.partition][number]
+        except (CheckpointError, IndexError):
+            return None
+
+    def wanted(version: int) -> str | None:
+        if version not in known:
+            known[version] = read(version)
+        return known[version]
+
+    return wanted

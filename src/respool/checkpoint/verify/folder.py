@@ -1,0 +1,147 @@
+"""Checks of the folder itself: that it is a checkpoint, that it can be read, and that nothing in it is half done."""
+
+import shlex
+from collections.abc import Iterator
+
+from respool.checkpoint.journal import history
+from respool.checkpoint.snapshot import CheckpointSnapshot
+from respool.checkpoint.verify.damage import unreadable
+from respool.errors import CheckpointError, FileError, UnknownFormatVersionError
+from respool.findings import Finding, note
+from respool.format import layout
+from respool.locations import OWN, local_path
+from respool.storage.folder import is_denied
+from respool.text import few
+
+_FOLDERS = ("offsets", "commits", "state", "sources")
+_DENIED = "permission denied"
+_REGULAR = "Put a folder or a regular file in its place, or move it out of the checkpoint."
+_COPY = "Move it away, and put the folder back from a copy."
+
+
+def unfinished(checkpoint: CheckpointSnapshot) -> Iterator[Finding]:
+    """Find a change that was cut off, and what respool cannot read of its own."""
+    root = shlex.quote(checkpoint.root)
+    if "" in checkpoint.listing.unreadable:
+        return  # that is told for itself
+    try:
+        cut_off = history.pending(checkpoint.files)
+    except CheckpointError as error:
+        help_first = "Ask for help before you change or start anything here."
+        if isinstance(error, UnknownFormatVersionError):
+            help_first = error.remedy
+        yield unreadable(history.PENDING, _DENIED) if is_denied(error) else Finding(_sentence(error), help_first)
+        return
+    if cut_off is not None:
+        what = (
+            f"The {cut_off.operation} {cut_off.id} was cut off: the query cannot start. {history.PENDING} tells of it."
+        )
+        yield Finding(what, cut_off.way_out(root))
+    try:
+        history.past(checkpoint.files)
+    except (CheckpointError, OSError) as error:
+        if is_denied(error):
+            yield unreadable(f"{OWN}/history", _DENIED)
+            return
+        yield note(_sentence(error), "Move that file out of the folder; what it moved aside can no longer be undone.")
+
+
+def listed(checkpoint: CheckpointSnapshot) -> Iterator[Finding]:
+    """Find folders that cannot be listed, and what is neither a folder nor a regular file."""
+    for path, why in sorted(checkpoint.listing.unreadable.items()):
+        if path in checkpoint.folders:
+            yield unreadable(path or checkpoint.root, why)
+        else:
+            yield Finding(f"{path} cannot be read: {why}.", _REGULAR)
+
+
+def is_checkpoint(checkpoint: CheckpointSnapshot) -> Iterator[Finding]:
+    """Find out that a folder is no checkpoint, and what it is instead."""
+    inside = sorted({folder.split("/")[0] for folder in checkpoint.folders if folder} | set(checkpoint.folders[""]))
+    if {"metadata", *_FOLDERS} & set(inside) or "" in checkpoint.listing.unreadable:
+        return
+    root = checkpoint.root
+    what = f"{root} is not a checkpoint of a streaming query"
+    nested = sorted({folder.rpartition("/offsets")[0] for folder in checkpoint.folders if folder.endswith("/offsets")})
+    if nested:
+        command = f"respool checkpoint verify {shlex.quote(f'{root}/{nested[0]}')}"
+        yield Finding(f"{what}, but holds some: {few(nested)}.", f"Name one of them: {command}")
+    elif "_delta_log" in inside or "_spark_metadata" in inside:
+        yield Finding(f"{what}, but a table that a query writes.", "Name the folder in the query's checkpointLocation.")
+    elif inside:
+        expected = "expected the file metadata and the folders offsets and commits."
+        yield Finding(f"{what}: it holds {few(inside)}; {expected}", "Check the path.")
+    else:
+        yield Finding(f"{what}: it is empty.", "Check the path. A query that starts here begins with batch 0.")
+
+
+def misplaced(checkpoint: CheckpointSnapshot) -> Iterator[Finding]:
+    """Find files in the place of folders, and folders in the place of files."""
+    for name in _FOLDERS:
+        if name in checkpoint.folders[""]:
+            yield Finding(f"{name} is a file; expected a folder.", _COPY)
+    for folder, names in checkpoint.folders.items():
+        if folder in ("state", "sources") or (folder.startswith("state/") and folder.count("/") == 1):
+            for name in sorted(names):
+                if layout.operator(name) is not None:
+                    yield Finding(f"{folder}/{name} is a file; expected a folder.", _COPY)
+    if "metadata" in checkpoint.folders:
+        yield Finding("metadata is a folder; expected a file.", "Move it away, and put the file back from a copy.")
+
+
+def leftovers(
+    checkpoint: CheckpointSnapshot, stale: list[str], orphans: list[str], vanished: list[str]
+) -> Iterator[Finding]:
+    """Find what is of no use any more; most of it does no harm."""
+    unfinished_files, alone = [], []
+    local = local_path(checkpoint.root) is not None
+    for folder, names in sorted(checkpoint.folders.items()):
+        there = set(names)
+        for name in names:
+            companion = layout.is_companion(name)
+            if not companion and not name.startswith("."):
+                continue
+            path = f"{folder}/{name}" if folder else name
+            if layout.is_leftover(name):
+                unfinished_files.append(path)
+            elif companion and _main_file(name) not in there and name[:-4] not in there:
+                if local and name.startswith(".") and _blocks(checkpoint, folder, _main_file(name)):
+                    what = f"{path} is the checksum of a file that is not there: Spark fails when it writes that file"
+                    yield Finding(f"{what}, as if another query was running.", f"Delete {path}.")
+                else:
+                    alone.append(path)
+    harmless = "Nothing: Spark ignores it. It may be deleted."
+    for what, paths in (
+        ("left by a process that was killed, or unfinished", unfinished_files),
+        ("the checksum of a file that is not there", alone),
+        ("an SST that no zip needs", orphans),
+        ("not as it was written, by its hidden checksum, though Spark can read it", stale),
+    ):
+        if paths:
+            remedy = "Nothing: Spark does not compare these checksums." if paths is stale else harmless
+            count = "1 file" if len(paths) == 1 else f"{len(paths):,} files, each"
+            yield note(f"{count} {what}: {few(sorted(paths))}.", remedy)
+    if vanished:
+        what = f"{len(vanished):,} files vanished while they were checked: {few(vanished)}."
+        yield note(what, "The query seems to run. Verify again when it has stopped.")
+
+
+def _main_file(name: str) -> str:
+    return name.removeprefix(".").removesuffix(".crc")
+
+
+def _blocks(checkpoint: CheckpointSnapshot, folder: str, name: str) -> bool:
+    """Return whether Spark will write a file and fail for the checksum of an older one, which it does not replace."""
+    number = layout.entry(name)
+    if number is not None and folder in ("offsets", "commits"):
+        return number >= checkpoint.next_batch and not checkpoint.has(folder, number)
+    if number is not None and folder.startswith("sources/"):
+        there = (layout.entry(one) for one in checkpoint.folders[folder])
+        return number > max((one for one in there if one is not None), default=-1)
+    if number is not None and folder.endswith("/_metadata/v2"):
+        return number >= checkpoint.next_batch
+    return folder.endswith("/_metadata") and name in ("metadata", "schema")
+
+
+def _sentence(error: Exception) -> str:
+    return f"{error.summary}." if isinstance(error, FileError) else str(error)

@@ -1,0 +1,159 @@
+"""All of `offsets` and `commits`, read once, and only what checks need kept of it: there can be very many."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from respool.checkpoint.snapshot import CheckpointSnapshot
+from respool.errors import CheckpointError, UnknownFormatVersionError
+from respool.format import logs, positions
+from respool.format.model import OffsetLogEntry
+from respool.storage.folder import is_denied, reason
+
+_AT_A_TIME = 1000
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_SINCE_4_2 = "spark.sql.streaming.stateStore.rowChecksum.enabled"  # a setting that older Sparks do not write
+_CODEC = "spark.sql.streaming.stateStore.compression.codec"
+
+_LOG = ("log", "")
+_Marks = dict[str, dict[tuple[str, str], int]]
+
+
+class OffsetLogFacts(NamedTuple):
+    """What a file of `offsets` says, as far as checks need it.
+
+    Attributes:
+        version: The version of its format.
+        sources: The sources' names.
+        partitions: How many partitions the state has, if it says so.
+        log_ends: For each source of files, the newest entry of its log.
+        back: What went back since the batch before; None if nothing did.
+    """
+
+    version: int
+    sources: tuple[str, ...]
+    partitions: int | None
+    log_ends: tuple[tuple[str, int], ...]
+    back: str | None
+
+
+class Bad(NamedTuple):
+    """Why a file of a log cannot be used; `denied` when a permission is all that is missing."""
+
+    why: str
+    denied: bool
+    unknown: bool
+
+
+@dataclass(frozen=True)
+class LogScan:
+    """What `offsets` and `commits` say.
+
+    Attributes:
+        planned: By batch, the readable files of `offsets`.
+        committed: The batches whose file in `commits` is readable.
+        has_ids: Whether the newest commit names unique ids of the state: state format 2.
+        codec: What state files are compressed with.
+        repairs: Whether a Spark of 4.2 or later wrote the newest batch: it does without a damaged snapshot.
+        bad: By path, the files that cannot be used.
+        vanished: Files that were listed, but gone when they were to be read.
+    """
+
+    planned: Mapping[int, OffsetLogFacts]
+    committed: frozenset[int]
+    has_ids: bool
+    codec: str
+    repairs: bool
+    bad: Mapping[str, Bad]
+    vanished: tuple[str, ...]
+
+
+def read_logs(checkpoint: CheckpointSnapshot, on_read: Callable[[int], None]) -> LogScan:
+    """Read all of both logs; `on_read` is told how many files were read since."""
+    planned: dict[int, OffsetLogFacts] = {}
+    bad: dict[str, Bad] = {}
+    vanished: list[str] = []
+    known: dict[Any, Any] = {}  # what most files share is kept once
+    newest: OffsetLogEntry | None = None
+    marks: _Marks = {}
+    for batch, found in _parsed(checkpoint, "offsets", logs.parse_offset_log, bad, vanished, on_read):
+        now = _marks(found)
+        planned[batch] = _facts(found, newest, marks, now, known)
+        newest, marks = found, now
+    committed: set[int] = set()
+    has_ids = False
+    for batch, finished in _parsed(checkpoint, "commits", logs.parse_commit_log, bad, vanished, on_read):
+        committed.add(batch)
+        has_ids = bool(finished.state_ids)
+    conf = newest.conf if newest else {}
+    codec = conf.get(_CODEC, "lz4")
+    return LogScan(planned, frozenset(committed), has_ids, codec, _SINCE_4_2 in conf, bad, tuple(vanished))
+
+
+def _parsed(
+    checkpoint: CheckpointSnapshot,
+    folder: str,
+    parse: Callable[[str, str], Any],
+    bad: dict[str, Bad],
+    vanished: list[str],
+    on_read: Callable[[int], None],
+) -> Iterator[tuple[int, Any]]:
+    batches = checkpoint.offsets if folder == "offsets" else checkpoint.commits
+    for start in range(0, len(batches), _AT_A_TIME):
+        some = batches[start : start + _AT_A_TIME]
+        read = checkpoint.files.read_many([f"{folder}/{one}" for one in some])
+        on_read(len(some))
+        for batch in some:
+            path = f"{folder}/{batch}"
+            data = read[path]
+            if isinstance(data, FileNotFoundError):
+                vanished.append(path)
+                continue
+            try:
+                if isinstance(data, Exception):
+                    raise data
+                yield batch, parse(path, logs.decode(path, data))
+            except (CheckpointError, OSError) as error:
+                bad[path] = Bad(reason(error), is_denied(error), isinstance(error, UnknownFormatVersionError))
+
+
+def _facts(
+    found: OffsetLogEntry, before: "OffsetLogEntry | None", was: _Marks, now: _Marks, known: dict[Any, Any]
+) -> OffsetLogFacts:
+    names = tuple(one.source for one in found.sources)
+    stated = found.conf.get(_PARTITIONS, "")
+    back = None
+    if before is not None and found.watermark_ms < before.watermark_ms:
+        back = f"the watermark, from {before.watermark_ms} to {found.watermark_ms} ms"
+    return OffsetLogFacts(
+        version=found.version,
+        sources=known.setdefault(names, names),
+        partitions=int(stated) if stated else None,
+        log_ends=tuple((source, marks[_LOG]) for source, marks in now.items() if _LOG in marks),
+        back=back or _back(was, now),
+    )
+
+
+def _marks(found: OffsetLogEntry) -> _Marks:
+    """Return how far each source was read, as numbers that never go back."""
+    marks: _Marks = {}
+    for one in found.sources:
+        match positions.kind_of(one.end):
+            case "Kafka":
+                marks[one.source] = {
+                    (topic, number): offset for topic, parts in one.end.items() for number, offset in parts.items()
+                }
+            case "files":
+                marks[one.source] = {_LOG: one.end["logOffset"]}
+    return marks
+
+
+def _back(was: _Marks, now: _Marks) -> str | None:
+    """Return what went back from one batch to the next, though it must not."""
+    for source, marks in now.items():
+        old = was.get(source, marks)
+        for part, mark in marks.items():
+            if mark < old.get(part, mark):
+                what = f"the log of source {source}" if part == _LOG else "-".join(part)
+                return f"{what}, from {old[part]} to {mark}"
+    return None

@@ -1,0 +1,224 @@
+"""Which batches can be rewound to so that a restart finds all it needs there, undamaged."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from respool.checkpoint import operator_files, provenance, reachability, state_versions
+from respool.checkpoint.snapshot import CheckpointSnapshot
+from respool.checkpoint.verify import damage as verify_damage
+from respool.checkpoint.verify.log_scan import LogScan
+from respool.checkpoint.verify.source_log import SourceLogs
+from respool.checkpoint.verify.state_scan import StateScan
+from respool.format import layout
+from respool.format.model import SNAPSHOTS, InclusiveRange, StateFile, StateStore
+
+
+@dataclass(frozen=True)
+class CheckpointScan:
+    """All that is known of a checkpoint, once it was read.
+
+    Attributes:
+        checkpoint: The checkpoint.
+        logs: What its logs say.
+        state: What is wrong with its state files.
+        sources: The logs of its sources of files.
+    """
+
+    checkpoint: CheckpointSnapshot
+    logs: LogScan
+    state: StateScan
+    sources: SourceLogs
+
+    @cached_property
+    def operators(self) -> list[int]:
+        """The numbers of the stateful operators."""
+        return sorted(reachability.operators_named(self.checkpoint))
+
+    @cached_property
+    def stores(self) -> dict[tuple[int, int, str], StateStore]:
+        """The state stores, with the files of the checkpoint's state format only."""
+        found = {}
+        for one in self.checkpoint.stores:
+            own = tuple(file for file in one.files if (file.uid is not None) == self.has_ids)
+            found[one.operator, one.partition, one.name] = replace(one, files=own)
+        return found
+
+    @cached_property
+    def has_ids(self) -> bool:
+        """Whether the state has unique ids: format 2."""
+        if self.logs.committed:
+            return self.logs.has_ids
+        return any(file.uid for store in self.checkpoint.stores for file in store.files)
+
+    @cached_property
+    def unknown(self) -> str | None:
+        """What respool does not know of the checkpoint, so that no batch can be called sound; None for nothing."""
+        provider = self.checkpoint.unknown_provider
+        if provider is not None:
+            return provenance.unreadable(provider)
+        unread = [path for path, bad in self.logs.bad.items() if bad.unknown]
+        unread += [flaw.path for flaw in self._flaws if flaw.unknown]
+        return f"{unread[0]} is of a version that respool does not know" if unread else None
+
+    @cached_property
+    def _flaws(self) -> list[operator_files.Flaw]:
+        checkpoint, operators = self.checkpoint, self.operators
+        runs = [one for one in operators if operator_files.has_runs(checkpoint, one)]
+        flaws = (operator_files.flaw_of_run(checkpoint, one, checkpoint.next_batch) for one in runs)
+        return [one for one in flaws if one is not None]
+
+    @cached_property
+    def newest_now(self) -> int:
+        """The newest batch in `offsets`, listed anew: a query that runs has gone on since the first listing."""
+        return max(layout.batches(self.checkpoint.files.names("offsets")), default=-1)
+
+    def partitions(self, version: int) -> int | None:
+        """Return how many partitions a version of the state has, as far as the checkpoint says."""
+        planned = self.logs.planned.get(version - 1)
+        return planned.partitions if planned else None
+
+    def expected(self, partitions: int | None) -> list[StateStore]:
+        """Return the stores that must be there; one that is not comes without files."""
+        found = []
+        for operator in self.operators:
+            for partition in range(self.checkpoint.partitions_of(operator, partitions)):
+                for name in self.checkpoint.store_names(operator) or ("default",):
+                    folder = f"state/{operator}/{partition}" + ("" if name == "default" else f"/{name}")
+                    empty = StateStore(operator, partition, name, folder, ())
+                    found.append(self.stores.get((operator, partition, name), empty))
+        return found
+
+    def undamaged(self, store: StateStore) -> StateStore:
+        """Return a store without its damaged files."""
+        return replace(store, files=tuple(one for one in store.files if self.damage(store, one) is None))
+
+    def damage(self, store: StateStore, file: StateFile) -> str | None:
+        """Return what is wrong with a file of a store."""
+        return self.state.damaged.get(f"{store.folder}/{file.name}")
+
+
+class Soundness:
+    """Which batches are sound."""
+
+    def __init__(self, known: CheckpointScan) -> None:
+        """Take what is known; nothing is worked out yet."""
+        self._known = known
+        self._common: dict[int | None, list[InclusiveRange]] = {}
+        self._newest: dict[int, int | None] = {}
+
+    @property
+    def unknown(self) -> str | None:
+        """What respool does not know of the checkpoint; None for nothing."""
+        return self._known.unknown
+
+    def newest(self, most: int | None = None) -> int | None:
+        """Return the newest sound batch, of those up to `most` if that is given; 0 is not counted."""
+        checkpoint = self._known.checkpoint
+        if self.unknown is not None:
+            return None
+        most = checkpoint.next_batch if most is None else min(most, checkpoint.next_batch)
+        if most not in self._newest:
+            candidates = (one + 1 for one in reversed(checkpoint.offsets) if one + 1 <= most)
+            self._newest[most] = next((one for one in candidates if self.is_sound(one)), None)
+        return self._newest[most]
+
+    def mend(self, most: int | None = None) -> str:
+        """Return what to do when the checkpoint cannot be used as it is."""
+        root = self._known.checkpoint.root
+        if self._known.unknown is not None:
+            return f"Put it back from a copy. Which batch is sound cannot be known: {self._known.unknown}."
+        if not self._known.checkpoint.offsets:
+            return "Put the checkpoint back from a copy, or start the query on an empty folder."
+        batch = self.newest(most)
+        if batch is None:
+            over = verify_damage.rewind(root, 0)
+            return f"No kept batch is sound. Put the checkpoint back from a copy, or start over with: {over}"
+        return f"Go back to batch {batch}, the newest sound one: {verify_damage.rewind(root, batch)}"
+
+    def is_sound(self, batch: int) -> bool:
+        """Return whether a restart would find all it needs after a rewind to a batch."""
+        known, logs = self._known, self._known.logs
+        last, before = logs.planned.get(batch - 1), logs.planned.get(batch - 2)
+        if last is None or (batch > 1 and before is None) or batch - 1 not in logs.committed:
+            return False
+        if before is not None and (last.back or (last.version == 1 and len(last.sources) != len(before.sources))):
+            return False
+        return (
+            _within(self._sound_versions(last.partitions), batch)
+            and all(known.sources.wrong(source, end) is None for source, end in last.log_ends)
+            and not any(self._flawed(operator, batch) for operator in known.operators)
+        )
+
+    def _flawed(self, operator: int, batch: int) -> bool:
+        checkpoint = self._known.checkpoint
+        if not operator_files.has_runs(checkpoint, operator):
+            return False
+        flaw = operator_files.flaw_of_run(checkpoint, operator, batch)
+        return flaw is not None and not flaw.elsewhere
+
+    def _sound_versions(self, partitions: int | None) -> list[InclusiveRange]:
+        if partitions not in self._common:
+            found = [InclusiveRange(0, self._known.checkpoint.next_batch)]
+            for store in self._known.expected(partitions):
+                found = _both(found, self._versions(store))
+            self._common[partitions] = found
+        return self._common[partitions]
+
+    def _versions(self, store: StateStore) -> list[InclusiveRange]:
+        """Return the versions of a store that Spark can load after a rewind."""
+        known = self._known
+        found = state_versions.loadable(known.checkpoint, known.undamaged(store))
+        if known.logs.repairs:
+            return found  # it goes back to an older snapshot by itself
+        kept = state_versions.own_files(known.checkpoint, store)
+        snapshots = sorted({one.version for one in kept if one.kind in SNAPSHOTS})
+        for one in kept:
+            path = f"{store.folder}/{one.name}"
+            if one.kind in SNAPSHOTS and path in known.state.damaged and path not in known.state.movable:
+                found = _both(found, _all_but(one.version, _after(snapshots, one.version)))
+        return found
+
+
+def users(snapshots: Sequence[int], file: StateFile) -> InclusiveRange | None:
+    """Return the versions that are loaded with a file, given the versions that have a snapshot."""
+    if file.kind not in SNAPSHOTS and file.version in snapshots:
+        return None
+    return InclusiveRange(file.version, _after(snapshots, file.version) - 1)
+
+
+def clip(found: InclusiveRange | None, within: Iterable[InclusiveRange]) -> list[InclusiveRange]:
+    """Return the parts of a span that lie in others."""
+    return _both([found], within) if found is not None else []
+
+
+def by_path(known: CheckpointScan) -> Mapping[str, tuple[StateStore, StateFile]]:
+    """Return the files of all stores by their paths."""
+    return {f"{store.folder}/{one.name}": (store, one) for store in known.stores.values() for one in store.files}
+
+
+def _after(snapshots: Sequence[int], version: int) -> int:
+    at = bisect_right(snapshots, version)
+    return snapshots[at] if at < len(snapshots) else _NEVER
+
+
+_NEVER = 1 << 62
+
+
+def _all_but(first: int, after: int) -> list[InclusiveRange]:
+    return [InclusiveRange(0, first - 1), InclusiveRange(after, _NEVER)]
+
+
+def _both(one: Iterable[InclusiveRange], other: Iterable[InclusiveRange]) -> list[InclusiveRange]:
+    others = list(other)
+    return [
+        InclusiveRange(max(a.first, b.first), min(a.last, b.last))
+        for a in one
+        for b in others
+        if max(a.first, b.first) <= min(a.last, b.last)
+    ]
+
+
+def _within(found: Iterable[InclusiveRange], number: int) -> bool:
+    return any(one.first <= number <= one.last for one in found)

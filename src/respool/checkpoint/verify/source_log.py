@@ -1,0 +1,72 @@
+"""Whether Spark can read the log of a source of files, as it does at every start."""
+
+from collections.abc import Iterator
+
+from respool.checkpoint.snapshot import CheckpointSnapshot
+from respool.errors import CheckpointError
+from respool.format import layout, logs
+from respool.storage.folder import is_denied, reason
+
+
+class SourceLogs:
+    """The logs of the sources of files; a log file is read when it is asked for, once."""
+
+    def __init__(self, checkpoint: CheckpointSnapshot) -> None:
+        """Take the checkpoint; nothing is read yet."""
+        self._checkpoint = checkpoint
+        self._known: dict[str, str | None] = {}
+        self.denied: set[str] = set()
+
+    def newest(self, source: str) -> int:
+        """Return the newest entry of a source's log; -1 when there is none."""
+        return max(self._entries(source).values(), default=-1)
+
+    def wrong(self, source: str, last: int) -> tuple[str, str] | None:
+        """Return what Spark would miss if `last` was the newest entry: a path, and what is wrong with it.
+
+        Spark reads the entries from the newest compact one on. Which entries are compact it tells from the distance of
+        the last two.
+        """
+        folder = f"sources/{source}"
+        names = {name for name, number in self._entries(source).items() if number <= last}
+        for name in _needed(names, last):
+            path = f"{folder}/{name}"
+            if name not in names:
+                return path, "is missing" if name.endswith(".compact") else f"is missing, and so is {name}.compact"
+            why = self._read(path)
+            if why is not None:
+                return path, why
+        return None
+
+    def _entries(self, source: str) -> dict[str, int]:
+        found = {}
+        for name in self._checkpoint.folders.get(f"sources/{source}", ()):
+            number = layout.entry(name)
+            if number is not None:
+                found[name] = number
+        return found
+
+    def _read(self, path: str) -> str | None:
+        if path not in self._known:
+            try:
+                logs.log_entries(path, logs.decode(path, self._checkpoint.files.read(path)))
+                self._known[path] = None
+            except (CheckpointError, OSError) as error:
+                self._known[path] = f"cannot be read: {reason(error)}" if is_denied(error) else reason(error)
+                if is_denied(error):
+                    self.denied.add(path)
+        return self._known[path]
+
+
+def _needed(names: set[str], last: int) -> Iterator[str]:
+    """Yield the entries that Spark reads; few of them need to exist, whatever number `last` is."""
+    compact = sorted(int(name.removesuffix(".compact")) for name in names if name.endswith(".compact"))
+    if len(compact) > 1:
+        every = compact[-1] - compact[-2]
+        first = max(0, (last + 1) // every * every - 1)
+        yield from (f"{one}.compact" if (one + 1) % every == 0 else str(one) for one in range(first, last + 1))
+    elif compact:
+        yield f"{compact[0]}.compact"
+        yield from (str(one) for one in range(compact[0] + 1, last + 1))
+    else:
+        yield from (str(one) for one in range(last + 1))

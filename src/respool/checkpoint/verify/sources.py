@@ -1,0 +1,56 @@
+"""Checks of what sources keep in a checkpoint."""
+
+from collections.abc import Iterator
+
+from respool.checkpoint.verify.damage import unreadable
+from respool.checkpoint.verify.soundness import CheckpointScan, Soundness
+from respool.errors import CheckpointError
+from respool.findings import Finding, note
+from respool.format import logs
+from respool.format.positions import kind_of
+from respool.storage.folder import is_denied, reason
+
+
+def sources(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
+    """Find out whether the sources' logs reach as far as the newest batch, and can be read."""
+    newest = max(known.logs.planned, default=None)
+    if newest is None:
+        return
+    for source, end in known.logs.planned[newest].log_ends:
+        last = known.sources.newest(source)
+        wrong = known.sources.wrong(source, last)
+        if last < end:
+            what = f"The log of input files in sources/{source} ends with entry {last}; offsets/{newest} names {end}."
+            yield Finding(what, sound.mend())
+        elif wrong is not None and wrong[0] in known.sources.denied:
+            yield unreadable(wrong[0], "permission denied")
+        elif wrong is not None:
+            yield Finding(f"{wrong[0]} {wrong[1]}: Spark cannot tell which input files it has read.", sound.mend())
+    yield from _kafka(known, newest)
+
+
+def _kafka(known: CheckpointScan, newest: int) -> Iterator[Finding]:
+    """Find out whether a Kafka source still knows where it began."""
+    try:
+        planned = known.checkpoint.planned(newest)
+    except CheckpointError:
+        return
+    for one in planned.sources:
+        if kind_of(one.end) != "Kafka":
+            continue
+        path = f"sources/{one.source}/0"
+        what = None
+        if "0" not in known.checkpoint.folders.get(f"sources/{one.source}", ()):
+            what = f"{path}, where the source began, is missing."
+        else:
+            try:
+                logs.initial_offsets(path, known.checkpoint.files.read(path))
+            except (CheckpointError, OSError) as error:
+                if is_denied(error):
+                    yield unreadable(path, "permission denied")
+                    continue
+                what = f"{path} {reason(error)}."
+        if what is not None and known.checkpoint.next_batch == 0:
+            yield Finding(f"{what} Batch 0 is to run again from there.", "Put it back from a copy.")
+        elif what is not None:
+            yield note(what, "Nothing. A rewind to batch 0 would begin where startingOffsets says.")

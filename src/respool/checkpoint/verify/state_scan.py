@@ -1,0 +1,153 @@
+"""The bytes of all state files, read store by store, and what is wrong with them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from respool.checkpoint.snapshot import CheckpointSnapshot
+from respool.checkpoint.verify import damage
+from respool.checkpoint.verify.damage import FileDamage
+from respool.format.model import StateStore
+from respool.storage.folder import FileInfo, is_denied, reason
+
+_BYTES_AT_A_TIME = 64 << 20
+
+
+@dataclass
+class StateScan:
+    """What is wrong with the files of state stores.
+
+    Attributes:
+        damaged: By path, the files that Spark cannot use, and why; a zip also for the sake of its SST files.
+        denied: Those of them for which only a permission is missing.
+        movable: The zips among them that a rewind sees to be damaged, and moves aside.
+        stale: Files whose hidden checksum does not fit, though Spark does not mind.
+        orphans: SST files that no zip needs.
+        vanished: Files that were listed, but gone when they were to be read.
+    """
+
+    damaged: dict[str, str] = field(default_factory=dict)
+    denied: set[str] = field(default_factory=set)
+    movable: set[str] = field(default_factory=set)
+    stale: list[str] = field(default_factory=list)
+    orphans: list[str] = field(default_factory=list)
+    vanished: list[str] = field(default_factory=list)
+
+
+def read_state(checkpoint: CheckpointSnapshot, codec: str, on_read: Callable[[int], None]) -> StateScan:
+    """Read every file of every store; `on_read` is told how many files were read since."""
+    reading = _Reading(checkpoint, codec, on_read)
+    for store in checkpoint.stores:
+        reading.read(store)
+    return reading.found
+
+
+def count(checkpoint: CheckpointSnapshot) -> int:
+    """Return how many files `read_state` reads."""
+    return sum(len(store.files) + len(_checked_tables(store)) for store in checkpoint.stores)
+
+
+class _Reading:
+    def __init__(self, checkpoint: CheckpointSnapshot, codec: str, on_read: Callable[[int], None]) -> None:
+        self.found = StateScan()
+        self._checkpoint = checkpoint
+        self._codec = codec
+        self._on_read = on_read
+
+    def read(self, store: StateStore) -> None:
+        """Read the files of a store: SST files before the zips that need them."""
+        tables = {f"{store.folder}/SSTs/{name}": name for name in store.tables if name.endswith(".sst")}
+        paths = [f"{store.folder}/SSTs/{name}" for name in _checked_tables(store)]
+        paths += [f"{store.folder}/{one.name}" for one in store.files]
+        facts = self._checkpoint.files.facts({*paths, *tables})
+        sizes = {name: facts[path].size for path, name in tables.items() if path in facts}
+        wrong: dict[str, str] = {}  # SST files
+        needed: set[str] = set()
+        sure = True  # whether all zips could be read
+        for path, verdict in self._verdicts(store, paths, facts):
+            if path in tables:
+                if verdict.why is not None:
+                    wrong[tables[path]] = verdict.why
+                continue
+            sure = sure and (verdict.why is None or not path.endswith(".zip"))
+            uses = verdict.tables or {}
+            needed.update(uses)
+            lacks = _lacks(uses, sizes)
+            why = verdict.why or lacks or _wrong(uses, wrong)
+            if why is not None:
+                self.found.damaged[path] = why
+                if path.endswith(".zip") and (lacks or verdict.tables is None):
+                    self.found.movable.add(path)
+            elif verdict.stale:
+                self.found.stale.append(path)
+        if sure:
+            self.found.orphans += [path for path, name in sorted(tables.items()) if name not in needed]
+
+    def _verdicts(
+        self, store: StateStore, paths: Sequence[str], facts: Mapping[str, FileInfo]
+    ) -> Iterator[tuple[str, FileDamage]]:
+        names = {store.folder: set(self._checkpoint.folders[store.folder]), f"{store.folder}/SSTs": store.tables}
+        for some in _groups(paths, facts):
+            beside = [one for path in some for one in _companions(path, names)]
+            read = self._checkpoint.files.read_many([*some, *beside])
+            self._on_read(len(some))
+            for path in some:
+                data = read[path]
+                if isinstance(data, FileNotFoundError):
+                    self.found.vanished.append(path)
+                elif isinstance(data, bytes):
+                    hidden, visible = (_bytes(read, one) for one in _companion_paths(path))
+                    yield path, damage.of(path.rpartition("/")[2], data, self._codec, hidden, visible)
+                else:
+                    if is_denied(data):
+                        self.found.denied.add(path)
+                    yield path, FileDamage(f"it cannot be read: {reason(data)}")
+
+
+def _groups(paths: Sequence[str], facts: Mapping[str, FileInfo]) -> Iterator[list[str]]:
+    """Yield paths that are read together, so that never more than some bytes are held."""
+    some: list[str] = []
+    held = 0
+    for path in paths:
+        size = facts[path].size if path in facts else 0
+        if some and held + size > _BYTES_AT_A_TIME:
+            yield some
+            some, held = [], 0
+        some.append(path)
+        held += size
+    if some:
+        yield some
+
+
+def _lacks(tables: Mapping[str, int], sizes: Mapping[str, int]) -> str | None:
+    for name, size in sorted(tables.items()):
+        if name not in sizes:
+            return f"it needs SSTs/{name}, which is missing"
+        if sizes[name] != size:
+            return f"it needs SSTs/{name}, which has {sizes[name]:,} bytes, expected {size:,}"
+    return None
+
+
+def _wrong(tables: Mapping[str, int], wrong: Mapping[str, str]) -> str | None:
+    return next(
+        (f"it needs SSTs/{one}, which is damaged: {wrong[one]}" for one in sorted(tables) if one in wrong), None
+    )
+
+
+def _checked_tables(store: StateStore) -> list[str]:
+    """Return the SST files that have a checksum beside them; of others only the size is looked at."""
+    return sorted(name for name in store.tables if name.endswith(".sst") and f".{name}.crc" in store.tables)
+
+
+def _companion_paths(path: str) -> tuple[str, str]:
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.crc", f"{path}.crc"
+
+
+def _companions(path: str, names: Mapping[str, Set[str]]) -> list[str]:
+    there = names[path.rpartition("/")[0]]
+    return [one for one in _companion_paths(path) if one.rpartition("/")[2] in there]
+
+
+def _bytes(read: Mapping[str, "bytes | Exception"], path: str) -> bytes | None:
+    found = read.get(path)
+    return found if isinstance(found, bytes) else None

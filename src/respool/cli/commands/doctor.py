@@ -1,0 +1,73 @@
+"""`respool check`: mistakes in respool.toml and in pipelines, before anything is started."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from respool.cli.options import BootstrapServers, Home, Json, load
+from respool.cli.render.output import out_json, print_result
+from respool.operations.doctor import examine
+
+
+def check(
+    pipelines: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PIPELINE]...",
+            help="Names of `respool pipelines`, or module:object of your own.  [default: those in respool.toml]",
+            show_default=False,
+        ),
+    ] = None,
+    bootstrap_servers: BootstrapServers = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Check respool.toml and pipelines, without Spark, Kafka and Java. Exits with 1 if anything is wrong.
+
+    Of a pipeline: its parameters, topics, schema, event time, output mode, watermark, durations, time zone and key.
+    `run` and `reprocess` check the same before they start Spark. What a transform returns is known to Spark only.
+    """
+    from respool import settings
+    from respool.errors import SettingsError
+    from respool.operations.check import Finding
+    from respool.operations.check import check as check_all
+
+    try:
+        findings = check_all(
+            *(pipelines or ()), settings_=settings.load({"home": home, "bootstrap_servers": bootstrap_servers})
+        )
+    except SettingsError as error:
+        findings = [Finding(settings.CONFIG_FILE, "wrong", str(error))]
+    if json:
+        out_json([asdict(one) for one in findings])
+    else:
+        width = max(len(one.subject) for one in findings)
+        for one in findings:
+            print_result(f"{one.level:<8}  {one.subject:<{width}}  {one.message}".rstrip())
+    if any(one.level == "wrong" for one in findings):
+        raise typer.Exit(1)
+
+
+def doctor(home: Home = None, bootstrap_servers: BootstrapServers = None, json: Json = False) -> None:
+    """Check this machine: Java, Python, packages, jars, disk, broker. Exits with 1 if anything is broken."""
+    checks = examine(load(home=home, bootstrap_servers=bootstrap_servers))
+    if json:
+        out_json([asdict(check) for check in checks])
+    else:
+        width = max(len(check.name) for check in checks)
+        for check in checks:
+            print_result(f"{check.state:<6}  {check.name:<{width}}  {check.found}")
+    if any(check.state == "broken" for check in checks):
+        raise typer.Exit(1)
+
+
+def jars(home: Home = None, json: Json = False) -> None:
+    """Print the jars that Spark needs, for: spark-submit --jars "$(respool jars)". Downloads them if need be."""
+    from respool.local.jars import spark_jars
+
+    found = [str(jar) for jar in spark_jars(load(home=home))]
+    if json:
+        out_json(found)
+    else:
+        print_result(",".join(found))

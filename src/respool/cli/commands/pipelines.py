@@ -1,0 +1,58 @@
+"""`respool pipelines`: what there is to run."""
+
+from typing import Annotated, Any
+
+import typer
+
+from respool.cli.options import Home, Json, load
+from respool.cli.render.output import out_json, print_result, table
+from respool.settings import Settings
+
+
+def pipelines(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Show this one with its parameters; module:object for yours.")
+    ] = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """List the pipelines: what each reads, does and writes; or show one, with its parameters."""
+    from respool.pipeline import registry
+
+    settings = load(home=home)
+    names = [name] if name is not None else list(registry.BUILT_IN)
+    values = registry.section_values(names, settings.pipelines)
+    if name is None:
+        rows = [_facts(one, values[one], settings) for one in names]
+        if json:
+            out_json(rows)
+        else:
+            table(rows, ("pipeline", "reads", "does", "writes", "has run"), "There are no pipelines.")
+        return
+    facts = _facts(name, values[name], settings)
+    parameters = _parameters(name, values[name])
+    if json:
+        out_json({**facts, "parameters": parameters})
+        return
+    for key, value in facts.items():
+        print_result(f"{key + ':':<12}{'yes' if value is True else 'no' if value is False else value}")
+    print_result("")
+    table(parameters, ("parameter", "value", "default"), "It has no parameters.")
+
+
+def _facts(name: str, values: dict[str, object], settings: Settings) -> dict[str, Any]:
+    from respool.pipeline import registry
+
+    found = registry.find_pipeline(name, values)
+    checkpoint = settings.checkpoints / found.name
+    has_run = (checkpoint / "offsets").is_dir()
+    return {**found.describe(), "has run": has_run, "checkpoint": str(checkpoint)}
+
+
+def _parameters(name: str, values: dict[str, object]) -> list[dict[str, Any]]:
+    from respool.pipeline import registry
+
+    return [
+        {"parameter": one.name, "value": values.get(one.name, one.default), "default": one.default}
+        for one in registry.parameters(name)
+    ]

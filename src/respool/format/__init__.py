@@ -1,0 +1,1 @@
+"""The bytes that Spark writes into a checkpoint. Pure: bytes in, values out."""

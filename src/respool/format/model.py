@@ -1,0 +1,154 @@
+"""What a checkpoint is made of.
+
+Batch N is planned in `offsets/N` and finished in `commits/N`. It reads version N of the state and writes version N + 1;
+version 0 is empty.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+StateKind = Literal["delta", "snapshot", "changelog", "zip"]
+MOST_PARTITIONS = 100_000  # of a query's state; more than any query has
+SNAPSHOTS: frozenset[StateKind] = frozenset({"snapshot", "zip"})  # whole; the other kinds add to the version before
+
+
+@dataclass(frozen=True)
+class SourceOffsets:
+    """How far one source was read.
+
+    Attributes:
+        source: Its number in the query, or its name.
+        end: The position as the source wrote it, decoded from JSON; None when it was not read yet.
+    """
+
+    source: str
+    end: Any
+
+
+@dataclass(frozen=True)
+class OffsetLogEntry:
+    """One file of `offsets`: what a batch was to read.
+
+    Attributes:
+        version: The version of the file's format.
+        watermark_ms: The watermark at which the batch ran.
+        timestamp_ms: When it was planned.
+        conf: Spark's settings that are fixed in the checkpoint.
+        sources: How far each source was to be read, in the order of the query.
+    """
+
+    version: int
+    watermark_ms: int
+    timestamp_ms: int
+    conf: Mapping[str, str]
+    sources: tuple[SourceOffsets, ...]
+
+    def end(self, source: str) -> Any:
+        """Return the position of a source, None when it has none."""
+        return next((one.end for one in self.sources if one.source == source), None)
+
+
+@dataclass(frozen=True)
+class CommitLogEntry:
+    """One file of `commits`: what a batch left.
+
+    Attributes:
+        version: The version of the file's format.
+        next_watermark_ms: The watermark for the next batch.
+        state_ids: The unique id of the state written, by operator, partition and store; empty in state format 1.
+    """
+
+    version: int
+    next_watermark_ms: int
+    state_ids: Mapping[int, tuple[tuple[str, ...], ...]]
+
+
+class StateFile(NamedTuple):
+    """A file of a state store.
+
+    Attributes:
+        version: The version of the state that it makes.
+        uid: The unique id in its name, in state format 2.
+        kind: What it is.
+        name: Its name.
+    """
+
+    version: int
+    uid: str | None
+    kind: StateKind
+    name: str
+
+
+@dataclass(frozen=True)
+class StateStore:
+    """The files of one store of one partition of one operator.
+
+    Attributes:
+        operator: The number of the stateful operator.
+        partition: The number of the partition.
+        name: The store's name; `default` unless the operator has several.
+        folder: Where its files are.
+        files: Its files, by version.
+        tables: The names of its SST files.
+        strange: What else lies there that Spark would take for one of its files.
+    """
+
+    operator: int
+    partition: int
+    name: str
+    folder: str
+    files: tuple[StateFile, ...]
+    tables: frozenset[str] = frozenset()
+    strange: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """Its name for people."""
+        store = "" if self.name == "default" else f", store {self.name}"
+        return f"operator {self.operator}, partition {self.partition}{store}"
+
+
+@dataclass(frozen=True)
+class OperatorMetadata:
+    """What a stateful operator says of itself.
+
+    Attributes:
+        name: Spark's name for operators of its sort.
+        stores: The names of its stores, in the order of its unique ids.
+        properties: What operators of metadata version 2 add, such as the variables of transformWithState.
+    """
+
+    name: str
+    stores: tuple[str, ...]
+    properties: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class InclusiveRange:
+    """Versions or batches from `first` to `last`, both included."""
+
+    first: int
+    last: int
+
+
+def spans(numbers: Sequence[int]) -> list[InclusiveRange]:
+    """Return sorted numbers as runs without a gap."""
+    found: list[InclusiveRange] = []
+    if not numbers:
+        return found
+    if numbers[-1] - numbers[0] + 1 == len(numbers):  # no gap at all, the common case
+        return [InclusiveRange(numbers[0], numbers[-1])]
+    start = numbers[0]
+    for before, after in pairwise(numbers):
+        if after != before + 1:
+            found.append(InclusiveRange(start, before))
+            start = after
+    found.append(InclusiveRange(start, numbers[-1]))
+    return found
+
+
+def spans_text(found: Iterable[InclusiveRange]) -> str:
+    """Return batches for people."""
+    return ", ".join(f"{one.first}" if one.first == one.last else f"{one.first} to {one.last}" for one in found)

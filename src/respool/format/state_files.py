@@ -1,0 +1,103 @@
+"""Files of the state: the SST files that a RocksDB snapshot names, and the checksums that Hadoop and Spark keep."""
+
+import io
+import struct
+import zipfile
+import zlib
+from itertools import islice
+
+from respool.errors import DamagedFileError
+from respool.untrusted import LONG, Fields, Malformed, parse_json
+
+# What Python raises on the bytes of a zip that is none any more.
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    KeyError,
+    ValueError,
+    IndexError,
+    OSError,
+    OverflowError,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    struct.error,
+)
+
+
+_MOST_PACKED = 100  # times that a zip of RocksDB's small files can grow
+_MOST_SMALL = 16 * 2**20  # bytes that are in any zip
+
+
+def sst_files(path: str, data: bytes) -> dict[str, int]:
+    """Return the SST files that a zip of RocksDB needs, with their sizes; raise CheckpointError for a damaged zip."""
+    return _named(path, data)[0]
+
+
+def files_named(path: str, data: bytes) -> list[str]:
+    """Return all files that a zip of RocksDB needs, relative to its store's folder."""
+    tables, logs = _named(path, data)
+    return [*(f"SSTs/{name}" for name in tables), *(f"logs/{name}" for name in logs)]
+
+
+def _named(path: str, data: bytes) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Return the SST files of a zip with their sizes, and its log files."""
+    try:
+        _, _, text = _zip_metadata(data).partition(b"\n")
+        facts = Fields(parse_json(text), "its metadata")
+        tables = facts.objects("sstFiles", lambda one: (one.file_name("dfsSstFileName"), one.whole("sizeBytes")))
+        logs = facts.objects("logFiles", lambda one: one.file_name("dfsLogFileName")) if "logFiles" in facts else ()
+        return dict(tables), logs
+    except (Malformed, *_DAMAGED) as error:
+        raise DamagedFileError(path, str(error)) from error
+
+
+def _zip_metadata(data: bytes) -> bytes:
+    """Return the metadata in a zip, once all that is in the zip fits its checksums."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        size = sum(one.file_size for one in archive.infolist())
+        most = _MOST_PACKED * len(data) + _MOST_SMALL
+        if size > most:
+            raise Malformed(f"it says that {size:,} bytes are in it; at most {most:,} were expected")
+        wrong = archive.testzip()
+        if wrong is not None:
+            raise Malformed(f"{wrong[:60]!a} in it does not fit its checksum")
+        return archive.read("metadata")
+
+
+_HADOOP = b"crc\0"
+_INT = struct.Struct(">i")
+
+
+def checksum(data: bytes, hidden: bytes) -> str | None:
+    """Return how a file differs from what Hadoop's checksum file says; None if not, or if that is not one."""
+    if not hidden.startswith(_HADOOP) or len(hidden) < 8:
+        return None  # Hadoop takes it for none
+    (size,) = _INT.unpack_from(hidden, len(_HADOOP))
+    if size <= 0:
+        return None
+    sums = memoryview(hidden)[8:]
+    expected = (one for (one,) in struct.iter_unpack(">I", sums[: len(sums) - len(sums) % 4]))
+    view = memoryview(data)
+    for at in range(0, len(data), size):
+        if zlib.crc32(view[at : at + size]) != next(expected, None):
+            return f"its bytes from {at} on do not fit its hidden checksum file"
+    return "it is shorter than its hidden checksum file says" if list(islice(expected, 1)) else None
+
+
+def spark_checksum(data: bytes, visible: bytes) -> str | None:
+    """Return how a file differs from what Spark's own checksum file says; None if not."""
+    import google_crc32c
+
+    try:
+        facts = Fields(parse_json(visible, max_bytes=2**20))
+        algorithm, expected = facts.text("algorithm"), facts.whole("value", least=-LONG)
+        size = facts.whole("mainFileSize")
+    except Malformed:
+        return "its checksum file is damaged"
+    if size != len(data):
+        return f"it has {len(data):,} bytes, its checksum file says {size:,}"
+    if algorithm != "CRC32C":
+        return None
+    found = int(google_crc32c.value(data))
+    return None if found == expected & 0xFFFFFFFF else "it does not fit its checksum file"

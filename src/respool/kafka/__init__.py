@@ -1,0 +1,1 @@
+"""Kafka clients, and Kafka as a source of Spark."""

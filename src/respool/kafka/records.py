@@ -1,0 +1,78 @@
+"""Raw Kafka records as a DataFrame: their columns, and how they are read."""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from respool.kafka.cluster import KafkaCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
+_HEADERS = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
+SCHEMA = (
+    "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestamp_type INT, key BINARY, value BINARY, "
+    f"headers {_HEADERS}"
+)
+
+# For many records at once, where Kafka's defaults are for few. Spark asks for the topic's offsets at every poll, and
+# drops what the client has fetched beyond it: a poll gives all that one answer of the broker has.
+_FETCHING = {
+    "kafka.max.poll.records": "50000",
+    "kafka.max.partition.fetch.bytes": str(4 << 20),
+    "kafka.receive.buffer.bytes": str(1 << 20),
+    # At the end of a topic a broker holds its answer back, half a second by default, and Spark's next question waits
+    # behind it. Spark asks only for records that are there.
+    "kafka.fetch.max.wait.ms": "10",
+    # A broker that is away for a minute or two is waited for inside the query; what takes longer restarts it.
+    "kafka.default.api.timeout.ms": "120000",
+}
+
+
+def read_stream(
+    spark: "SparkSession",
+    kafka: KafkaCluster,
+    topic: str,
+    max_offsets_per_trigger: int | None = None,
+    headers: bool = True,
+) -> "DataFrame":
+    """Return the records of a topic as a stream, from the earliest on; a checkpoint overrides the start.
+
+    Records that Kafka dropped before they were read fail the query: nothing is skipped silently.
+
+    Args:
+        spark: The session.
+        kafka: The cluster.
+        topic: The topic.
+        max_offsets_per_trigger: How many records a batch takes at most.
+        headers: Read the headers; without, they are null.
+    """
+    reader = spark.readStream.format("kafka").options(**_FETCHING).options(**kafka.for_spark())
+    reader = reader.option("subscribe", topic).option("startingOffsets", "earliest").option("includeHeaders", headers)
+    if max_offsets_per_trigger is not None:
+        reader = reader.option("maxOffsetsPerTrigger", max_offsets_per_trigger)
+    return _columns(reader.load())
+
+
+def read_offsets(
+    spark: "SparkSession", kafka: KafkaCluster, topic: str, offsets: Mapping[int, tuple[int, int]]
+) -> "DataFrame":
+    """Return the records of a topic between two offsets of each partition, the second exclusive, as a batch.
+
+    Offsets that Kafka no longer has fail the query.
+    """
+    starts, ends = (json.dumps({topic: {str(one): pair[at] for one, pair in offsets.items()}}) for at in (0, 1))
+    reader = spark.read.format("kafka").options(**_FETCHING).options(**kafka.for_spark()).option("includeHeaders", True)
+    reader = reader.option("assign", json.dumps({topic: sorted(offsets)}))
+    return _columns(reader.option("startingOffsets", starts).option("endingOffsets", ends).load())
+
+
+def _columns(frame: "DataFrame") -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    if "headers" not in frame.columns:
+        frame = frame.withColumn("headers", F.lit(None).cast(_HEADERS))
+    return frame.select(
+        *(F.col("timestampType").alias(name) if name == "timestamp_type" else F.col(name) for name in COLUMNS)
+    )

@@ -1,0 +1,191 @@
+"""Topics and their records, without Spark and without a JVM: list, create, delete, produce, read.
+
+Reading joins no consumer group and commits nothing, so looking at a topic never changes what anybody else sees.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from respool.errors import TopicError
+from respool.kafka.cluster import KafkaCluster, admin_client, broker_error, kafka_error, translate_errors
+from respool.text import did_you_mean
+
+TIMEOUT = 15.0  # seconds for one question to the broker
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic at a glance; `records` is the sum of end minus start offsets."""
+
+    name: str
+    partitions: int
+    records: int
+
+
+def is_reachable(kafka: KafkaCluster, timeout: float = 5) -> bool:
+    """Return whether a broker answers there within `timeout` seconds."""
+    from confluent_kafka import KafkaException
+
+    try:
+        admin_client(kafka).list_topics(timeout=timeout)
+    except KafkaException:
+        return False
+    return True
+
+
+def list_topics(kafka: KafkaCluster) -> list[Topic]:
+    """Return all topics but Kafka's own, by name."""
+    partitions = {name: found for name, found in _partitions(kafka).items() if not name.startswith("__")}
+    starts = offsets_of(kafka, partitions, end=False)
+    ends = offsets_of(kafka, partitions, end=True)
+    return [
+        Topic(name, len(partitions[name]), sum(ends[name].values()) - sum(starts[name].values()))
+        for name in sorted(partitions)
+    ]
+
+
+def create(
+    kafka: KafkaCluster, name: str, partitions: int | None = None, config: Mapping[str, str] | None = None
+) -> None:
+    """Create a topic and wait until it can be written to.
+
+    Args:
+        kafka: The cluster.
+        name: The new topic.
+        partitions: How many; None for the broker's default.
+        config: The topic's own settings, by Kafka's names (retention.ms and so on).
+
+    Raises:
+        TopicError: The topic exists already, or the broker refuses its name or settings.
+    """
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.cimpl import NewTopic
+
+    broker = admin_client(kafka)
+    wanted = NewTopic(name, num_partitions=partitions or -1, config=dict(config or {}))
+    try:
+        broker.create_topics([wanted], request_timeout=TIMEOUT)[name].result()
+    except KafkaException as error:
+        code = kafka_error(error).code()
+        if code == KafkaError.TOPIC_ALREADY_EXISTS:
+            raise TopicError(f"The topic '{name}' exists already. See: respool topic list.") from None
+        if code in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT):
+            raise broker_error(kafka, error) from error
+        raise TopicError(
+            f"The topic '{name}' cannot be created: {kafka_error(error).str()}. Correct its name or settings."
+        ) from error
+    _wait_for(kafka, name, there=True)
+
+
+def topic_exists(kafka: KafkaCluster, name: str) -> bool:
+    """Return whether there is a topic of this name."""
+    return name in _partitions(kafka)
+
+
+def ensure_topic(
+    kafka: KafkaCluster, name: str, partitions: int | None = None, config: Mapping[str, str] | None = None
+) -> bool:
+    """Create a topic when it is missing; return whether it was."""
+    if topic_exists(kafka, name):
+        return False
+    create(kafka, name, partitions, config)
+    return True
+
+
+def max_message_bytes(kafka: KafkaCluster, name: str) -> int | None:
+    """Return the size of the largest record that a topic accepts; None when the cluster does not show it."""
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin._config import ConfigResource
+
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+    client = admin_client(kafka)
+    (answer,) = client.describe_configs([resource], request_timeout=TIMEOUT).values()
+    try:
+        return int(answer.result()["max.message.bytes"].value)
+    except KafkaException as error:
+        if kafka_error(error).code() in (
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        ):
+            return None
+        raise broker_error(kafka, error) from error
+
+
+def require_topic(kafka: KafkaCluster, name: str) -> list[int]:
+    """Return the partitions of a topic that must exist, and raise TopicError when it does not."""
+    found = _partitions(kafka)
+    if name not in found:
+        known = sorted(one for one in found if not one.startswith("__"))
+        raise TopicError(
+            f"There is no topic '{name}' at {kafka.bootstrap_servers}.{did_you_mean(name, known)} "
+            f"Create it with: respool topic create {name}"
+        )
+    return found[name]
+
+
+def delete(kafka: KafkaCluster, name: str) -> None:
+    """Delete a topic and its records, for ever, and wait until it is gone."""
+    require_topic(kafka, name)
+    broker = admin_client(kafka)
+    with translate_errors(kafka):
+        broker.delete_topics([name], request_timeout=TIMEOUT)[name].result()
+    _wait_for(kafka, name, there=False)
+
+
+def start_offsets(kafka: KafkaCluster, topic: str) -> dict[int, int]:
+    """Return the offset of the first record that each partition still holds."""
+    return offsets_of(kafka, {topic: require_topic(kafka, topic)}, end=False)[topic]
+
+
+def end_offsets(kafka: KafkaCluster, topic: str) -> dict[int, int]:
+    """Return the offset that the next record of each partition will have."""
+    return offsets_of(kafka, {topic: require_topic(kafka, topic)}, end=True)[topic]
+
+
+def _partitions(kafka: KafkaCluster) -> dict[str, list[int]]:
+    """Return the partitions of every topic."""
+    with translate_errors(kafka):
+        found = admin_client(kafka).list_topics(timeout=TIMEOUT).topics
+    return {name: sorted(topic.partitions) for name, topic in found.items()}
+
+
+def offsets_of(kafka: KafkaCluster, partitions: Mapping[str, list[int]], *, end: bool) -> dict[str, dict[int, int]]:
+    """Return the first or the end offset of each partition."""
+    from confluent_kafka import KafkaException, TopicPartition
+    from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+    offsets: dict[str, dict[int, int]] = {name: {} for name in partitions}
+    wanted = OffsetSpec.latest() if end else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+    asked = {TopicPartition(name, partition): wanted for name, numbers in partitions.items() for partition in numbers}
+    if not asked:
+        return offsets
+    broker = admin_client(kafka)
+    deadline = time.monotonic() + TIMEOUT
+    while True:
+        try:
+            for at, answer in broker.list_offsets(asked, request_timeout=TIMEOUT).items():
+                offsets[at.topic][at.partition] = answer.result().offset
+            return offsets
+        except KafkaException as error:
+            if (
+                not kafka_error(error).retriable() or time.monotonic() > deadline
+            ):  # a partition may be changing its leader
+                raise broker_error(kafka, error) from error
+            time.sleep(0.2)
+
+
+def _wait_for(kafka: KafkaCluster, name: str, *, there: bool) -> None:
+    """Return once the broker's answers agree that a topic is ready, or gone."""
+    broker = admin_client(kafka)
+    deadline = time.monotonic() + TIMEOUT
+    while time.monotonic() < deadline:
+        with translate_errors(kafka):
+            found = broker.list_topics(timeout=TIMEOUT).topics.get(name)
+        if not there and found is None:
+            return
+        if there and found and found.partitions and all(one.leader >= 0 for one in found.partitions.values()):
+            return
+        time.sleep(0.02)
+    expected = "has no leader yet" if there else "is still there"
+    raise TopicError(f"The topic '{name}' {expected} after {TIMEOUT:.0f} seconds. See: respool broker status.")

@@ -1,0 +1,334 @@
+"""What a function's results depend on: its own code, and the code and data that it refers to.
+
+The walk follows global names, closures and imports, from function to function, within the code of the function's
+author: the package of its module or, for a module without one, the modules beside it. The standard library and
+installed packages are left out, and so is what only a running process knows.
+"""
+
+import dis
+import functools
+import hashlib
+import importlib.util
+import inspect
+import io
+import sys
+import sysconfig
+import textwrap
+import tokenize
+import types
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from respool.pipeline.canonical import canonical_text
+
+_DIGITS = 16  # of a digest, in hexadecimal
+
+
+@dataclass
+class CodeDependencies:
+    """What a walk has found.
+
+    Attributes:
+        code: The digest of each function, class and constant, by its whole name.
+        values: What closures and arguments given in advance hold, as text, by the function's name and theirs.
+    """
+
+    code: dict[str, str] = field(default_factory=dict)
+    values: dict[str, str] = field(default_factory=dict)
+
+
+def collect_code(*roots: object) -> CodeDependencies:
+    """Return what these functions, or objects that can be called, depend on."""
+    found = CodeDependencies()
+    for root in roots:
+        _CodeWalk(found, _scope(_module(root))).visit(root, "")
+    return found
+
+
+def digest(text: str) -> str:
+    """Return a few digits that tell one text from another."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:_DIGITS]
+
+
+class _CodeWalk:
+    def __init__(self, found: CodeDependencies, own: Callable[[str], bool]) -> None:
+        self._found = found
+        self._own = own
+        self._seen: dict[int, object] = {}  # kept, so that no other object gets the same id meanwhile
+
+    def visit(self, value: object, name: str) -> None:
+        """Take in a value and what it depends on; `name` is what it is called where it was found."""
+        text = canonical_text(value)
+        if text is not None:
+            self._found.values[name] = text
+            self._classes(value)
+        elif id(value) not in self._seen:
+            self._seen[id(value)] = value
+            self._enter(value, name)
+
+    def _enter(self, value: object, name: str) -> None:
+        if isinstance(value, functools.partial):
+            self.visit(value.func, name)
+            called = _name(value.func)
+            for position, one in enumerate(value.args):
+                self.visit(one, f"{called}:{position}")
+            for keyword, one in sorted(value.keywords.items()):
+                self.visit(one, f"{called}:{keyword}")
+        elif isinstance(value, types.MethodType):
+            self.visit(value.__func__, name)
+            self.visit(value.__self__, name)
+        elif isinstance(value, types.FunctionType):
+            self._function(value)
+        elif isinstance(value, type):
+            self._class(value)
+        elif isinstance(value, list | tuple):
+            for position, one in enumerate(value):
+                self.visit(one, f"{name}:{position}")
+        elif isinstance(value, set | frozenset):
+            for one in value:
+                if canonical_text(one) is None:
+                    self.visit(one, name)
+        elif isinstance(value, dict):
+            for key, one in value.items():
+                self.visit(one, f"{name}:{canonical_text(key) or type(key).__qualname__}")
+        elif not isinstance(value, types.ModuleType):
+            self._object(value, name)
+
+    def _classes(self, data: object) -> None:
+        """Take in the classes of plain data: their methods are code."""
+        if isinstance(data, list | tuple | set | frozenset):
+            for one in data:
+                self._classes(one)
+        elif isinstance(data, dict):
+            self._classes(list(data.values()))
+        elif isinstance(data, Enum):
+            self.visit(type(data), "")
+        elif is_dataclass(data):
+            self.visit(type(data), "")
+            self._classes([getattr(data, one.name) for one in fields(data)])
+
+    def _function(self, function: types.FunctionType) -> None:
+        inner = getattr(function, "__wrapped__", None)  # a decorator's function says which it has in it
+        if inner is not None:
+            self.visit(inner, _name(function))
+        if self._own(function.__globals__.get("__name__", "")):
+            self._add(_name(function), _digest_of(function))
+            self._references(function)
+
+    def _class(self, cls: type) -> None:
+        # How an error is worded changes no result.
+        if not self._own(cls.__module__) or issubclass(cls, BaseException):
+            return
+        members = {name: _function_of(one) for name, one in sorted(vars(cls).items())}
+        functions = {name: one for name, one in members.items() if isinstance(one, types.FunctionType)}
+        own = [one for name, one in functions.items() if not (is_dataclass(cls) and _is_generated(name, one))]
+        data = [
+            f"{name}={canonical_text(one)}"
+            for name, one in members.items()
+            if not _is_special(name) and canonical_text(one)
+        ]
+        source = _source(cls)
+        self._add(_name(cls), digest("\n".join([source, *data])) if source else _together(map(_digest_of, own)))
+        for base in cls.__bases__:
+            self.visit(base, "")
+        for function in own:
+            self._references(function)
+        for name, one in members.items():
+            if isinstance(one, type) and not _is_special(name):
+                self.visit(one, "")
+
+    def _object(self, value: object, name: str) -> None:
+        """Take in an object by its class and what it holds, when both are of the author's; else by its class's name."""
+        cls = type(value)
+        if not self._own(cls.__module__):
+            self._found.values[name] = f"a {cls.__module__}.{cls.__qualname__}"
+            return
+        self.visit(cls, "")
+        for key, one in sorted(getattr(value, "__dict__", {}).items()):
+            self.visit(one, f"{name or _name(cls)}:{key}")
+
+    def _references(self, function: types.FunctionType) -> None:
+        name = _name(function)
+        for cell_name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            with suppress(ValueError):  # an empty one
+                if cell_name != "__class__":
+                    self.visit(cell.cell_contents, f"{name}:{cell_name}")
+        for position, one in enumerate(_defaults(function)):
+            if canonical_text(one) is None:
+                self.visit(one, f"{name}:default {position}")
+        package = str(function.__globals__.get("__package__") or "")
+        for code in _codes(function.__code__):
+            for key in code.co_names:
+                if key in function.__globals__ and not _is_special(key):
+                    self._global(function.__globals__, key, code)
+            for module in _imports(code, package):
+                self._module(module, code)
+
+    def _global(self, names: dict[str, Any], key: str, code: types.CodeType) -> None:
+        value = names[key]
+        if isinstance(value, types.ModuleType):
+            self._module(value.__name__, code)
+        elif self._own(names.get("__name__", "")):
+            self._named(f"{names['__name__']}.{key}", value)
+
+    def _module(self, name: str, code: types.CodeType) -> None:
+        """Take in what a function may use of a module: all of its names that are among the function's."""
+        if not self._own(name):
+            return
+        try:
+            module = importlib.import_module(name)  # as the function itself would
+        except Exception:
+            return
+        for key in sorted({one for one in code.co_names if not _is_special(one)} & set(vars(module))):
+            value = vars(module)[key]
+            if isinstance(value, types.ModuleType):
+                if value.__name__ != name:
+                    self._module(value.__name__, code)
+            else:
+                self._named(f"{name}.{key}", value)
+
+    def _named(self, name: str, value: object) -> None:
+        """Take in what a module's name stands for. Constants go by their digest: they are code as others are."""
+        text = canonical_text(value)
+        if text is not None:
+            self._add(name, digest(text))
+            self._classes(value)
+        else:
+            self.visit(value, name)
+
+    def _add(self, name: str, new: str) -> None:
+        there = self._found.code.get(name, new)  # two lambdas may have one name
+        self._found.code[name] = new if there == new else _together((there, new))
+
+
+def _scope(module: str) -> Callable[[str], bool]:
+    """Return whether a module's code is its author's, seen from one module of theirs."""
+    top = module.partition(".")[0]
+    folder = _folder(top)
+
+    def own(other: str) -> bool:
+        name = other.partition(".")[0]
+        return bool(name) and (name == top or (folder is not None and _folder(name) == folder))
+
+    return own
+
+
+def _folder(top: str) -> Path | None:
+    """Return where a module or package of the top level is, when that is a folder of its author and not of Python's."""
+    file = getattr(sys.modules.get(top), "__file__", None)
+    if not file:
+        return None
+    path = Path(file).absolute()
+    is_package = hasattr(sys.modules[top], "__path__")
+    folder = path.parent.parent if is_package else path.parent
+    installed = {Path(one) for key, one in sysconfig.get_paths().items() if key.endswith(("lib", "stdlib"))}
+    return None if folder in installed or {"site-packages", "dist-packages"} & set(folder.parts) else folder
+
+
+def _module(value: object) -> str:
+    if isinstance(value, functools.partial):
+        return _module(value.func)
+    if isinstance(value, types.MethodType):
+        return _module(value.__func__)
+    if isinstance(value, types.FunctionType):
+        return str(inspect.unwrap(value).__globals__.get("__name__", ""))
+    return value.__module__ if isinstance(value, type) else type(value).__module__
+
+
+def _name(value: Any) -> str:
+    qualified = str(getattr(value, "__qualname__", type(value).__qualname__)).replace("<locals>.", "")
+    return f"{_module(value)}.{qualified}"
+
+
+def _function_of(member: object) -> object:
+    """Return the function behind a member of a class."""
+    if isinstance(member, staticmethod | classmethod):
+        return member.__func__
+    if isinstance(member, property):
+        return member.fget
+    if isinstance(member, functools.cached_property):
+        return member.func
+    return member
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield a function's code, and that of the functions, lambdas and classes in it."""
+    yield code
+    for one in code.co_consts:
+        if isinstance(one, types.CodeType):
+            yield from _codes(one)
+
+
+def _imports(code: types.CodeType, package: str) -> Iterator[str]:
+    """Yield the modules that a function imports by itself."""
+    steps = list(dis.get_instructions(code))
+    for at, step in enumerate(steps):
+        if step.opname != "IMPORT_NAME" or at < 2:
+            continue
+        name, level, names = str(step.argval), steps[at - 2].argval, steps[at - 1].argval
+        if level:
+            with suppress(ImportError, ValueError):
+                name = importlib.util.resolve_name("." * int(level) + name, package)
+        yield name
+        # `from package import module`
+        yield from (f"{name}.{one}" for one in names or () if f"{name}.{one}" in sys.modules)
+
+
+def _source(value: Any) -> str | None:
+    """Return the source without comments, empty lines and indentation; None when it cannot be had."""
+    try:
+        text = textwrap.dedent(inspect.getsource(value))
+    except (OSError, TypeError, SyntaxError, IndentationError):
+        return None
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    except (tokenize.TokenError, SyntaxError):  # a part of a statement, as a lambda's is
+        return text.strip()
+    lines = text.splitlines()
+    empty = set()
+    for token in tokens:
+        row, column = token.start
+        if token.type == tokenize.COMMENT:
+            lines[row - 1] = lines[row - 1][:column].rstrip()
+        if token.type == tokenize.NL and not lines[row - 1].strip():
+            empty.add(row - 1)
+    return "\n".join(line for row, line in enumerate(lines) if row not in empty)
+
+
+def _digest_of(function: types.FunctionType) -> str:
+    """Return the digest of a function's source and defaults, or else of its compiled code."""
+    source = _source(function)
+    if source is None:
+        return _compiled(function.__code__)
+    return digest(
+        "\n".join([source, *(text for one in _defaults(function) if (text := canonical_text(one)) is not None)])
+    )
+
+
+def _compiled(code: types.CodeType) -> str:
+    """Return the digest of compiled code, which is another in each version of Python."""
+    parts = [code.co_code.hex(), *code.co_names, *code.co_varnames]
+    parts += [_compiled(one) if isinstance(one, types.CodeType) else str(canonical_text(one)) for one in code.co_consts]
+    return f"python{sys.version_info[0]}.{sys.version_info[1]}:{digest(chr(10).join(parts))}"
+
+
+def _defaults(function: types.FunctionType) -> list[object]:
+    named = sorted((function.__kwdefaults__ or {}).items())
+    return [*(function.__defaults__ or ()), *(one for _, one in named)]
+
+
+def _together(digests: Iterable[str]) -> str:
+    return digest("\n".join(sorted(digests)))
+
+
+def _is_generated(name: str, function: types.FunctionType) -> bool:
+    """Return whether a dataclass wrote a function for itself: it follows from the source of the class."""
+    return _is_special(name) and inspect.unwrap(function).__code__.co_filename == "<string>"
+
+
+def _is_special(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")

@@ -1,0 +1,156 @@
+"""What a pipeline was when it ran: its code and its settings, so that a later one can be compared with it.
+
+Secrets are never in it: a setting whose name or value looks like one goes by its digest.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from respool.errors import CheckpointError, SettingsError
+from respool.pipeline.canonical import canonical_text
+from respool.pipeline.code_digest import collect_code, digest
+from respool.pipeline.definition import Pipeline
+from respool.pipeline.results import identity_from_text, text_of
+from respool.sinks.console import FunctionSink
+from respool.times import duration_text, parse_duration
+
+_SECRET_OPTION = re.compile(r"password|secret|token|key|sasl|credential", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"passw|secret|token|credential|api_?key|private", re.IGNORECASE)
+_SECRET_VALUE = re.compile(r"(?:password|secret|token|credential)\w*[\"']?\s*[=:]|://[^/\s]*:[^/\s]*@", re.IGNORECASE)
+_LONGEST = 200  # characters of a value that are shown
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """The code and the settings of a pipeline.
+
+    Attributes:
+        code: The digest of the source of each function, class and constant that results depend on, by its whole name.
+        settings: What is set in the pipeline, as people read it, by its name.
+    """
+
+    code: Mapping[str, str]
+    settings: Mapping[str, str]
+
+    @property
+    def digest(self) -> str:
+        """A few digits that tell one pipeline from another."""
+        return digest(repr((sorted(self.code.items()), sorted(self.settings.items()))))
+
+    @property
+    def values(self) -> dict[str, str]:
+        """Those of the settings that functions of the code hold."""
+        return {name: value for name, value in self.settings.items() if ":" in name}
+
+    def without(self, setting: str) -> "Fingerprint":
+        """Return it without a setting."""
+        return Fingerprint(self.code, {name: value for name, value in self.settings.items() if name != setting})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON holds it."""
+        return {"code": dict(sorted(self.code.items())), "settings": dict(sorted(self.settings.items()))}
+
+    @staticmethod
+    def from_json(facts: Any) -> "Fingerprint":
+        """Return what `to_json` gave; raise CheckpointError for what it cannot have given."""
+        try:
+            parts = [{str(name): str(value) for name, value in facts[part].items()} for part in ("code", "settings")]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(
+                f"The fingerprint of a pipeline cannot be read: expected 'code' and 'settings', found {facts!r:.80}."
+            ) from error
+        code, settings = parts
+        return Fingerprint(code, {name: _canonical(name, value) for name, value in settings.items()})
+
+
+def fingerprint_of(pipeline: Pipeline, parameters: Mapping[str, object] | None = None) -> Fingerprint:
+    """Return the fingerprint of a pipeline.
+
+    Args:
+        pipeline: The pipeline.
+        parameters: What it was made with, beside its defaults.
+    """
+    sink = pipeline.sink
+    found = collect_code(pipeline.transform, *([sink.function] if isinstance(sink, FunctionSink) else []))
+    settings = _settings(pipeline)
+    for name, value in (parameters or {}).items():
+        settings[f"parameter {name}"] = _shown(name, value if isinstance(value, str) else canonical_text(value) or "?")
+    for name, text in found.values.items():
+        settings[name] = _shown(name.rpartition(":")[2], text)
+    return Fingerprint(dict(sorted(found.code.items())), dict(sorted(settings.items())))
+
+
+def changes(old: Fingerprint, new: Fingerprint) -> list[str]:
+    """Return what has changed from one fingerprint to another, a sentence for each; none when they are equal."""
+    told = []
+    for name in sorted({*old.settings, *new.settings}):
+        before, after = old.settings.get(name, "none"), new.settings.get(name, "none")
+        if before != after:
+            told.append(f"setting {name}: {before} → {after}")
+    for name in sorted({*old.code, *new.code}):
+        if name not in new.code:
+            told.append(f"code {name} is gone")
+        elif name not in old.code:
+            told.append(f"code {name} is new")
+        elif old.code[name] != new.code[name]:
+            told.append(f"code {name} changed")
+    return told
+
+
+def summarize_changes(told: list[str], most: int = 5) -> str:
+    """Return changes as one line, the first of them in full."""
+    more = f"; and {len(told) - most} more" if told[most:] else ""
+    return "; ".join(told[:most]) + more
+
+
+def _canonical(name: str, text: str) -> str:
+    """Return a setting with its durations in canonical form, which earlier versions kept as they were written."""
+    try:
+        if name in ("watermark", "trigger"):
+            return duration_text(parse_duration(text))
+        if name == "results" and (identity := identity_from_text(text)) is not None:
+            return text_of(identity)
+    except SettingsError:
+        pass  # a trigger of another kind
+    return text
+
+
+def _settings(pipeline: Pipeline) -> dict[str, str]:
+    decoder, results, sink = pipeline.decode, pipeline.results, pipeline.sink
+    found: dict[str, object] = {
+        "topic": pipeline.topic,
+        "watermark": pipeline.watermark,
+        "output mode": pipeline.output_mode,
+        "time zone": pipeline.timezone,
+        "trigger": pipeline.trigger,
+        "records in a batch at most": pipeline.max_offsets_per_trigger,
+        "stateless": "yes" if pipeline.stateless else "no",
+        "fields of events": decoder.schema if decoder else None,
+        "event time": decoder.event_time if decoder else None,
+        "results": results.describe() if results else None,
+        "sink": f"{type(sink).__qualname__}, {sink.describe()}",
+        "sink's key": ", ".join(getattr(sink, "key", ())) or None,
+    }
+    settings = {name: _canonical(name, str(value)) for name, value in found.items() if value is not None}
+    for name, value in pipeline.spark.items():
+        settings[name] = _hidden(value) if _SECRET_OPTION.search(name) else _shown(name, value)
+    return settings
+
+
+def _shown(name: str, text: str) -> str:
+    if _SECRET_NAME.search(name) or _SECRET_VALUE.search(text) or len(text) > _LONGEST:
+        return _hidden(text)
+    return text
+
+
+def _hidden(text: str) -> str:
+    return f"digest {digest(text)}"
+
+
+def changed(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> list[str]:
+    """Return what differs between two fingerprints; where results are written does not count."""
+    if not old or not new:
+        return []
+    return changes(*(Fingerprint.from_json(one).without("sink") for one in (old, new)))

@@ -1,0 +1,194 @@
+"""How the results of a pipeline relate to event time: what a span of them needs, and where it can be cut.
+
+A pipeline says it of itself. Windows and sessions are a function of the events alone, so they can be computed again
+from an archive; what depends on the order or the batches in which events came cannot.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from respool.errors import PipelineError, SettingsError
+from respool.identity import FROM_TEXT, Identity
+from respool.times import EPOCH, Span, parse_duration
+
+_WINDOWS_TEXT = re.compile(r"windows of (?P<width>.+?)(?: every (?P<slide>.+))?")
+_SESSIONS_TEXT = re.compile(r"sessions with a gap of (?P<gap>.+)")
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Every result is of one window of event time.
+
+    Attributes:
+        width: How long a window is, such as `10 minutes`.
+        slide: The time from window to window, when they overlap; None for windows that follow each other.
+        offset: How far the first window after midnight of 1970 in UTC begins after it.
+        column: The column of the window, a struct of start and end as Spark's `window` makes it.
+    """
+
+    width: str
+    slide: str | None = None
+    offset: str = "0s"
+    column: str = "window"
+
+    def __post_init__(self) -> None:
+        """Refuse windows that are none."""
+        if not self.width_time or not self.slide_time or self.slide_time > self.width_time:
+            raise PipelineError(
+                f"Windows of {self.width} every {self.slide or self.width} are none. Give both a duration, and let "
+                "the slide be no longer than the width."
+            )
+
+    @property
+    def width_time(self) -> timedelta:
+        """How long a window is."""
+        return parse_duration(self.width)
+
+    @property
+    def slide_time(self) -> timedelta:
+        """The time from window to window."""
+        return parse_duration(self.slide or self.width)
+
+    @property
+    def offset_time(self) -> timedelta:
+        """How far the first window after midnight of 1970 in UTC begins after it."""
+        return parse_duration(self.offset)
+
+    def describe(self) -> str:
+        """Return a few words for people."""
+        return f"windows of {self.width}" + (f" every {self.slide}" if self.slide else "")
+
+    def identity(self) -> Identity:
+        """Return what tells these windows from others."""
+        fields = {"width": self.width_time, "slide": self.slide_time, "offset": self.offset_time % self.slide_time}
+        return Identity("windows", fields)
+
+    def starts(self, asked: Span) -> Span:
+        """Return the span of the starts of all windows that touch the asked one."""
+        first = self._at_or_before(asked.start - self.width_time) + self.slide_time
+        last = self._at_or_before(asked.end - timedelta(microseconds=1))
+        return Span(first, last + self.slide_time)
+
+    def events(self, starts: Span) -> Span:
+        """Return the span of the events of the windows with these starts."""
+        return Span(starts.start, starts.end - self.slide_time + self.width_time)
+
+    def slices(self, starts: Span, length: timedelta) -> list[Span]:
+        """Return spans of starts, one after the other, of about this length: a whole number of windows each."""
+        return _cut(starts, max(length // self.slide_time, 1) * self.slide_time)
+
+    def closed_by(self, starts: Span) -> datetime:
+        """Return the watermark at which the windows with these starts are all closed."""
+        return self.events(starts).end
+
+    def _at_or_before(self, time: datetime) -> datetime:
+        origin = EPOCH + self.offset_time
+        return origin + (time - origin) // self.slide_time * self.slide_time
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """Every result is of one session: events of the same key, each at most a gap after the one before.
+
+    Attributes:
+        gap: The longest time between two neighbours of a session, such as `10 minutes`.
+        key: The columns of events and results that say whose session it is.
+        start: The column of the result with the time of the session's first event.
+        end: The column of the result with the time of its last event.
+    """
+
+    gap: str
+    key: tuple[str, ...]
+    start: str = "session_start"
+    end: str = "session_end"
+
+    def __post_init__(self) -> None:
+        """Refuse sessions that are none."""
+        if not self.gap_time or not self.key:
+            raise PipelineError("Sessions need a gap of more than nothing, and a key. Give them both.")
+
+    @property
+    def gap_time(self) -> timedelta:
+        """The longest time between two neighbours of a session."""
+        return parse_duration(self.gap)
+
+    def describe(self) -> str:
+        """Return a few words for people."""
+        return f"sessions with a gap of {self.gap}"
+
+    def identity(self) -> Identity:
+        """Return what tells these sessions from others."""
+        return Identity("sessions", {"gap": self.gap_time, "key": self.key})
+
+    def slices(self, asked: Span, length: timedelta) -> list[Span]:
+        """Return spans, one after the other, of this length, or of the gap where that is longer."""
+        return _cut(asked, max(length, self.gap_time))
+
+    def closed_by(self, asked: Span) -> datetime:
+        """Return the watermark at which no event can join a session of the span any more."""
+        return asked.end + self.gap_time
+
+
+@dataclass(frozen=True)
+class ArrivalDependent:
+    """Results depend on how events came, and cannot be computed again.
+
+    Attributes:
+        why: The reason, as a sentence.
+    """
+
+    why: str
+
+    def describe(self) -> str:
+        """Return a few words for people."""
+        return "results that depend on arrival"
+
+    def identity(self) -> Identity:
+        """Return what tells these results from others: nothing is known of them but their kind."""
+        return Identity("arrival", {})
+
+
+Results = Windows | Sessions | ArrivalDependent
+
+
+def identity_from_text(text: str) -> Identity | None:
+    """Return the identity in a sentence of earlier versions of respool, which kept sentences; None for an empty one.
+
+    Those are the sentences of `describe`, without the offset of windows and the key of sessions.
+    """
+    try:
+        if (windows := _WINDOWS_TEXT.fullmatch(text)) is not None:
+            width = parse_duration(windows["width"])
+            slide = parse_duration(windows["slide"]) if windows["slide"] else width
+            return Identity("windows", {"width": width, "slide": slide}, FROM_TEXT)
+        if (sessions := _SESSIONS_TEXT.fullmatch(text)) is not None:
+            return Identity("sessions", {"gap": parse_duration(sessions["gap"])}, FROM_TEXT)
+    except SettingsError:
+        pass  # no sentence that respool wrote
+    if not text:
+        return None
+    kind = "arrival" if text == "results that depend on arrival" else "unknown"
+    return Identity(kind, {} if kind == "arrival" else {"text": text}, FROM_TEXT)
+
+
+def text_of(identity: Identity) -> str:
+    """Return an identity of results for people, with its durations in canonical form."""
+    match identity.kind:
+        case "windows":
+            width, slide = identity.fields.get("width"), identity.fields.get("slide")
+            return f"windows of {width}" + (f" every {slide}" if slide != width else "")
+        case "sessions":
+            return f"sessions with a gap of {identity.fields.get('gap')}"
+        case "arrival":
+            return "results that depend on arrival"
+        case _:
+            return str(identity.fields.get("text", identity.kind))
+
+
+def _cut(span: Span, length: timedelta) -> list[Span]:
+    cuts = [span.start]
+    while cuts[-1] < span.end:
+        cuts.append(min(cuts[-1] + length, span.end))
+    return [Span(start, end) for start, end in pairwise(cuts)]

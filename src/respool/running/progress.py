@@ -1,0 +1,74 @@
+"""What Spark tells of a batch, as a frozen record: StreamingQueryProgress is turned into it once, here."""
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+
+@dataclass(frozen=True)
+class BatchProgress:
+    """A finished batch.
+
+    Attributes:
+        pipeline: The pipeline's name.
+        batch: The batch's id.
+        rows: Records read.
+        rows_per_second: Records read in a second of the batch.
+        watermark: The watermark of this batch; None while there is none.
+        state_rows: Rows in the state stores; None for a stateless query.
+        late_rows: Rows that the watermark dropped in this batch; None for a stateless query.
+        late_rows_total: The same since the run started.
+        rejected: Records of this batch that did not decode.
+        seconds: How long the batch took.
+    """
+
+    pipeline: str
+    batch: int
+    rows: int
+    rows_per_second: float
+    watermark: datetime | None
+    state_rows: int | None
+    late_rows: int | None
+    late_rows_total: int | None
+    rejected: int
+    seconds: float
+
+
+def from_spark(pipeline: str, progress: "StreamingQueryProgress") -> BatchProgress | None:
+    """Return what Spark reported of a batch, or None for a trigger that ran no batch."""
+    durations = progress.durationMs
+    if "addBatch" not in durations:
+        return None
+    operators = progress.stateOperators
+    observed = progress.observedMetrics.get("respool")
+    # A transform that keeps many rows in one of Spark's tells their number itself.
+    state = progress.observedMetrics.get("respool-state")
+    seconds = durations["triggerExecution"] / 1000
+    rows = progress.numInputRows
+    return BatchProgress(
+        pipeline=pipeline,
+        batch=progress.batchId,
+        rows=rows,
+        rows_per_second=rows / seconds if seconds else 0.0,
+        watermark=_watermark(progress.eventTime.get("watermark")),
+        state_rows=_total(state, "state_rows", [one.numRowsTotal for one in operators]),
+        late_rows=_total(state, "late_rows", [one.numRowsDroppedByWatermark for one in operators]),
+        late_rows_total=None,
+        rejected=observed["rejected"] if observed is not None else 0,
+        seconds=seconds,
+    )
+
+
+def _total(told: Any, name: str, by_operator: list[int]) -> int | None:
+    if told is not None and told[name] is not None:
+        return int(told[name])
+    return sum(by_operator) if by_operator else None
+
+
+def _watermark(text: str | None) -> datetime | None:
+    if text is None or text.startswith("1970-01-01T00:00:00"):
+        return None
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=timezone.utc)

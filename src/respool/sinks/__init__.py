@@ -1,0 +1,1 @@
+"""Where results are written, and what a sink does with replayed batches."""

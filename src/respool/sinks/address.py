@@ -1,0 +1,80 @@
+"""What a sink does with the batches that come again after a rewind, found without a JVM.
+
+Spark's Delta sink and its file sink each note the batches that they have, and skip what they have without a word: the
+rows are lost, and a stateful query writes no state for them. Other sinks write everything again.
+"""
+
+from dataclasses import dataclass
+
+from respool.delta.restore import RestoreTable
+
+
+@dataclass(frozen=True)
+class DeltaAddress:
+    """A Delta table.
+
+    Attributes:
+        table: Its folder or URL.
+        app_id: The `txnAppId` of a foreachBatch function that gives a batch's id as `txnVersion`; None for Spark's
+            own Delta sink, which takes the query's id.
+    """
+
+    table: str
+    app_id: str | None = None
+
+
+@dataclass(frozen=True)
+class FileAddress:
+    """A folder of Parquet, JSON, CSV, ORC or text files, with a log of them in `_spark_metadata`."""
+
+    folder: str
+
+
+@dataclass(frozen=True)
+class OtherAddress:
+    """A sink that remembers no batch.
+
+    Attributes:
+        kind: Its name for people.
+        text: What it does with a batch that comes again.
+    """
+
+    kind: str
+    text: str
+
+
+SinkAddress = DeltaAddress | FileAddress | OtherAddress
+
+
+@dataclass(frozen=True)
+class MoveSinkFiles:
+    """Move a file sink's log entries, then the files that they name, out of its folder's sight.
+
+    Attributes:
+        folder: The sink's folder or URL.
+        files: Paths in it, in the order in which they must move.
+    """
+
+    folder: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ReplayOutcome:
+    """What a sink will do with the batches that come again.
+
+    Attributes:
+        sink: The sink, for people.
+        text: What will happen.
+        blocked: Why the rewind is refused as it is; None when it is fine.
+        remedy: What to do about it.
+        restore: What `--restore-sink` does; None when it is not needed or not possible.
+        new_query_id: Whether the remedy needs a new id for the query.
+    """
+
+    sink: str
+    text: str
+    blocked: str | None = None
+    remedy: str | None = None
+    restore: RestoreTable | MoveSinkFiles | None = None
+    new_query_id: bool = False

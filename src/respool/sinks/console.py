@@ -1,0 +1,76 @@
+"""Results on the console, or passed to a function."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from respool.identity import Identity
+from respool.kafka.cluster import KafkaCluster
+from respool.sinks.protocol import WriteContext
+from respool.text import printable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class ConsoleSink:
+    """Rows as tables on standard output, batch by batch, as Spark's own console sink draws them.
+
+    Attributes:
+        rows: How many rows of a batch are shown.
+    """
+
+    rows: int = 20
+
+    def describe(self) -> str:
+        """Return a few words for `respool pipelines`."""
+        return "console"
+
+    def identity(self) -> Identity:
+        """Return what tells standard output from other places."""
+        return Identity("console", {})
+
+    def on_replay(self) -> str:
+        """Return what becomes of a batch that comes again, for the plan of a rewind."""
+        return "Results are printed again."
+
+    def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
+        """Nothing to make."""
+
+    def write(self, frame: "DataFrame", write: WriteContext) -> None:
+        """Print the batch; all rows are collected first, so that every state partition is committed."""
+        session = frame.sparkSession
+        rows = session._jsparkSession.createDataFrame(frame._jdf.collectAsList(), frame._jdf.schema())
+        line = "-" * 43
+        title = f"Batch: {write.batch}" if write.run is None else f"Run: {write.run}"
+        print(f"{line}\n{title}\n{line}\n{printable(rows.showString(self.rows, 0, False))}", flush=True)
+
+
+@dataclass(frozen=True)
+class FunctionSink:
+    """Rows to a function of the pipeline's author, called for every batch.
+
+    Attributes:
+        function: Takes the batch's rows and its id. It must read every partition of the rows.
+        summary: A few words for `respool pipelines`.
+    """
+
+    function: Callable[["DataFrame", int], None]
+    summary: str
+
+    def describe(self) -> str:
+        """Return a few words for `respool pipelines`."""
+        return self.summary
+
+    def on_replay(self) -> str:
+        """Return what becomes of a batch that comes again, for the plan of a rewind."""
+        return "The function is called again, with the same batch ids."
+
+    def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
+        """Nothing to make."""
+
+    def write(self, frame: "DataFrame", write: WriteContext) -> None:
+        """Call the function."""
+        assert write.batch is not None
+        self.function(frame, write.batch)

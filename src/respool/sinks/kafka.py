@@ -1,0 +1,217 @@
+"""Results, and rejected records, as records of a Kafka topic."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from respool.identity import Identity
+from respool.kafka import topics
+from respool.kafka.cluster import KafkaCluster
+from respool.sinks.protocol import SinkOutput, WriteContext, kafka_identity
+from respool.sinks.rendering import json_of
+from respool.spark.sql import literal, quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True)
+class KafkaSink:
+    """Rows as JSON to a topic.
+
+    Attributes:
+        topic: The topic; created when missing.
+        key: The columns that identify a result, so that a consumer can upsert: one text column is written as it is,
+            others as JSON. Times have milliseconds, and microseconds where these are not zero.
+        withdrawn: A boolean column; a row where it is true takes back what was said under its key, and is sent without
+            a value: a tombstone. The column itself is not sent.
+    """
+
+    topic: str
+    key: tuple[str, ...] = ()
+    withdrawn: str | None = None
+
+    def beside(self, suffix: str) -> "KafkaSink":
+        """Return a topic of the same results, with a suffix to its name."""
+        return replace(self, topic=f"{self.topic}{suffix}")
+
+    def describe(self) -> str:
+        """Return a few words for `respool pipelines`."""
+        return f"Kafka topic {self.topic}"
+
+    def identity(self) -> Identity:
+        """Return what tells this topic from other places."""
+        return kafka_identity(self.topic)
+
+    def on_replay(self) -> str:
+        """Return what becomes of a batch that comes again, for the plan of a rewind."""
+        return (
+            f"Results are sent to {self.topic} again, under the same keys; the header respool-batch tells their batch."
+        )
+
+    def output(self, home: Path) -> SinkOutput:
+        """Return where the results can be read again."""
+        return SinkOutput(f"kafka:{self.topic}", self.key)
+
+    def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
+        """Create the topic when it is missing."""
+        _ensure_for(kafka, self.topic, source_topic)
+
+    def write(self, frame: "DataFrame", write: WriteContext) -> None:
+        """Send every row as a record."""
+        key, value, _ = self._rendered(frame)
+        _send(frame.selectExpr(key, value, f"{_headers(write)} AS headers"), self.topic, write)
+
+    def render(self, rows: "DataFrame") -> "DataFrame":
+        """Return results with their `key` and `value` as bytes, and the `row` itself."""
+        return rows.selectExpr(*self._rendered(rows))
+
+    def published(self, spark: "SparkSession", write: WriteContext, rows: "StructType") -> "DataFrame":
+        """Return what the topic holds now, the newest record of every key; tombstones are left out."""
+        from pyspark.sql import functions as F
+
+        if not topics.topic_exists(write.kafka, self.topic):  # nothing was written yet
+            nothing = self.render(spark.createDataFrame([], rows))
+            return nothing.select(
+                "*", F.lit(None).cast("int").alias("batch"), F.lit(None).cast("timestamp").alias("at")
+            )
+        reader = spark.read.format("kafka").options(**write.kafka.for_spark()).option("subscribe", self.topic)
+        records = reader.option("includeHeaders", True).load()
+        found = records.select(
+            *("key", "value", "partition", "offset", batch_header().alias("batch"), F.col("timestamp").alias("at")),
+        )
+        newest = newest_records(found, "key", ("value", "batch"))
+        fields = [field for field in rows if field.name != self.withdrawn]
+        row = F.from_json(F.col("value").cast("string"), type(rows)(fields))
+        return newest.where("value IS NOT NULL").select("key", "value", row.alias("row"), "batch", "at")
+
+    def correct(self, changes: "DataFrame", write: WriteContext) -> None:
+        """Send each result as a record; without a value it is a tombstone."""
+        _send(changes.selectExpr("key", "value", f"{_headers(write)} AS headers"), self.topic, write)
+
+    def _rendered(self, rows: "DataFrame") -> tuple[str, str, str]:
+        """Return key, value and row of results, in SQL."""
+        schema = rows.schema
+        names = [name for name in schema.names if name != self.withdrawn]
+        row, value = _struct(names), json_of(schema, names)
+        if self.withdrawn:
+            value = f"CASE WHEN NOT coalesce({quote(self.withdrawn)}, false) THEN {value} END"
+        return f"CAST({self._key(schema)} AS BINARY) AS key", f"CAST({value} AS BINARY) AS value", f"{row} AS row"
+
+    def _key(self, rows: "StructType") -> str:
+        from pyspark.sql.types import StringType
+
+        if not self.key:
+            return "NULL"
+        if len(self.key) == 1 and any(one.name == self.key[0] and one.dataType == StringType() for one in rows):
+            return quote(self.key[0])
+        return json_of(rows, self.key)
+
+
+@dataclass(frozen=True)
+class RejectedSink:
+    """Rejected records to a topic, exactly as they came, the reason and their place in the headers.
+
+    Attributes:
+        topic: The topic; created when missing, for records as large as the source topic takes.
+    """
+
+    topic: str
+
+    def describe(self) -> str:
+        """Return a few words for `respool pipelines`."""
+        return f"Kafka topic {self.topic}"
+
+    def identity(self) -> Identity:
+        """Return what tells this topic from other places."""
+        return kafka_identity(self.topic)
+
+    def on_replay(self) -> str:
+        """Return what becomes of a batch that comes again, for the plan of a rewind."""
+        return (
+            f"Rejected records are sent to {self.topic} again, with their topic, partition and offset in the headers."
+        )
+
+    def output(self, home: Path) -> SinkOutput:
+        """Return where the rejected records can be read again."""
+        return SinkOutput(f"kafka:{self.topic}")
+
+    def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
+        """Create the topic when it is missing."""
+        _ensure_for(kafka, self.topic, source_topic)
+
+    def write(self, frame: "DataFrame", write: WriteContext) -> None:
+        """Send every rejected record."""
+        place = {
+            "respool-reason": "rejected",
+            "respool-topic": "topic",
+            "respool-partition": "CAST(partition AS STRING)",
+            "respool-offset": "CAST(offset AS STRING)",
+        }
+        if "rejected_by" in frame.columns:  # of several decoders: the pipelines whose decoder rejected it
+            place["respool-rejected-by"] = "rejected_by"
+        headers = f"concat(coalesce(headers, array()), {_headers(write)}, {_header_array(place)}) AS headers"
+        _send(frame.selectExpr("key", "value", headers), self.topic, write)
+
+
+def batch_header() -> "Column":
+    """Return the live batch that a record came from, by its `headers`; null when they do not tell."""
+    from pyspark.sql import functions as F
+
+    header = F.filter("headers", lambda one: one.key == "respool-batch")
+    return F.get(header, F.lit(0)).value.cast("string").try_cast("int")
+
+
+def newest_records(records: "DataFrame", by: str, kept: tuple[str, ...]) -> "DataFrame":
+    """Return the newest of the records that are alike in one column: that column, those of `kept`, and `at`.
+
+    Args:
+        records: They have a `partition`, an `offset` and a time, `at`.
+        by: The column, most often the key.
+        kept: Further columns.
+    """
+    from pyspark.sql import functions as F
+
+    row = F.struct(*kept, "at")
+    # Within a partition the order counts; should a key be in several, as these grew in number, the time does.
+    newest = records.groupBy(by, "partition").agg(F.max_by(row, "offset").alias("kept"))
+    return newest.groupBy(by).agg(F.max_by("kept", "kept.at").alias("kept")).select(by, "kept.*")
+
+
+def _struct(names: Iterable[str]) -> str:
+    return f"struct({', '.join(map(quote, names))})"
+
+
+def _header_array(headers: Mapping[str, str]) -> str:
+    """Return headers in SQL, of texts in SQL."""
+    pairs = (f"struct({literal(name)} AS key, CAST({value} AS BINARY) AS value)" for name, value in headers.items())
+    return f"array({', '.join(pairs)})"
+
+
+def _headers(write: WriteContext) -> str:
+    return _header_array({name: literal(value) for name, value in write.headers().items()})
+
+
+# The topic decides how large a record may be, not the client. A broker that is away for a minute or two is waited for
+# inside the batch, as in `records`; a record that was accepted is given up after `delivery.timeout.ms`, two minutes.
+_SENDING = {
+    "kafka.max.request.size": str(2**27),
+    "kafka.buffer.memory": str(2**27),
+    "kafka.max.block.ms": "120000",
+}
+
+
+def _send(rows: "DataFrame", topic: str, write: WriteContext) -> None:
+    writer = rows.write.format("kafka").options(**_SENDING).options(**write.kafka.for_spark())
+    writer.option("topic", topic).save()
+
+
+def _ensure_for(kafka: KafkaCluster, topic: str, source_topic: str) -> None:
+    """Create a topic when it is missing, for records as large as another topic accepts, and what is added to them."""
+    if topics.topic_exists(kafka, topic):
+        return
+    largest = topics.max_message_bytes(kafka, source_topic)
+    # One more MiB, for headers and field names.
+    topics.ensure_topic(kafka, topic, config={"max.message.bytes": str(largest + 2**20)} if largest else None)

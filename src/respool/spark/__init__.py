@@ -1,0 +1,1 @@
+"""Spark sessions, the JVM, and everything that relies on private parts of Spark."""

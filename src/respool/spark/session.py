@@ -1,0 +1,251 @@
+"""The only place that builds a SparkSession."""
+
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from respool.errors import SettingsError
+from respool.local import jars
+from respool.settings import Settings
+from respool.spark import class_archive, gateway, jvm_classes
+from respool.storage import lease
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from respool.pipeline.definition import Pipeline
+
+# For one machine and small batches; a cluster's own defaults and the [spark] table win over them.
+_LOCAL = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.sql.ui.explainMode": "simple",  # written for every batch, and shown by that UI only
+    "spark.driver.memory": "2g",  # all tasks run in the driver; with Spark's 1g it collects garbage twice as often
+    **jvm_classes.CONF,
+}
+# The JVM takes the collector for short pauses by default; this one leaves more time for the work.
+_COLLECTOR = "-XX:+UseParallelGC"
+# Ten times the JVM's own. Spark's planner is large and runs a few times for each batch: to compile it with all care
+# costs more than it saves. What runs for each record gets there within a second all the same.
+_COMPILER = (
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
+_ALWAYS = {
+    "spark.app.name": "respool",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.hadoop.fs.permissions.umask-mode": "077",  # Hadoop sets modes itself, whatever the process's umask is
+    # Every column of a plan would be told to the JVM with its line of Python, by several calls: a tenth of a second and
+    # more for each batch. What fails in a transform has Python's own stack trace.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # For a Python process and the JVM to authenticate; the default, 15 seconds, is too short on a busy machine. That a
+    # worker must connect within 10 seconds is fixed in Spark's code: there the query is restarted.
+    "spark.python.authenticate.socketTimeout": "1m",
+}
+# Warnings that a user can act on: a batch falls behind its trigger, Kafka is out of reach, records are lost.
+_TOLD = (
+    "org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor",
+    "org.apache.spark.sql.kafka010.KafkaMicroBatchStream",
+    "org.apache.kafka.clients.NetworkClient",
+)
+# They tell of every poll.
+_TALKATIVE = (
+    "org.apache.kafka.clients.consumer.internals.ClassicKafkaConsumer",
+    "org.apache.kafka.clients.consumer.internals.SubscriptionState",
+)
+_PATIENCE = 20.0  # seconds
+
+
+@contextmanager
+def spark_session(settings: Settings, patience: float = _PATIENCE) -> "Iterator[SparkSession]":
+    """Start Spark for the length of a `with` block; no process is left behind, but for one, once: see class_archive.
+
+    Under spark-submit the JVM runs already: it keeps its own jars and logging, and only the settings that a session can
+    still take are set. The JVM holds every checkpoint that this process holds, so that none is free before it ends.
+
+    Args:
+        settings: Spark's master and its settings, and the home.
+        patience: How many seconds the JVM has to end on its own.
+
+    Raises:
+        MachineError: The JVM did not start, or was killed meanwhile.
+    """
+    refuse_connect(settings.spark)
+    # Stateful workers take the first python3 of the PATH otherwise.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    conf = _conf(settings, submitted)
+    if submitted:
+        session = _session(conf)
+        try:
+            yield session
+        finally:
+            session.stop()
+        return
+    with gateway.running_jvm(conf, settings, patience) as jvm:
+        session = _session(conf)
+        jvm.serve(session)
+        yield session
+    if _archives_classes(conf):
+        class_archive.make_later()
+
+
+def _session(conf: Mapping[str, str]) -> "SparkSession":
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    with _kept_interrupt_handler():
+        session = builder.getOrCreate()
+    jvm: Any = SparkContext._jvm
+    if jvm is not None:  # as with Spark Connect
+        lease.extend_all(jvm)
+    return session
+
+
+@contextmanager
+def _kept_interrupt_handler() -> Iterator[None]:
+    """Keep the handler of SIGINT: pyspark's own asks the JVM in the middle of another question to it."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    if before is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, before)
+
+
+def refuse_connect(spark: Mapping[str, str]) -> None:
+    """Raise SettingsError when pyspark would start a client of Spark Connect in place of a JVM.
+
+    Args:
+        spark: Spark's settings.
+    """
+    variables = {name: os.environ.get(name, "") for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")}
+    variables["SPARK_API_MODE"] = os.environ.get("SPARK_API_MODE", "").lower().replace("classic", "")
+    variables["SPARK_CONNECT_MODE"] = os.environ.get("SPARK_CONNECT_MODE", "").replace("0", "")
+    if name := next((name for name, value in variables.items() if value), None):
+        raise SettingsError(
+            f"The variable {name} is set, for Spark Connect; respool starts a Spark of its own and needs its JVM. "
+            f"Run this again without it: env -u {name} respool …"
+        )
+    if "spark.remote" in spark or spark.get("spark.api.mode", "classic") != "classic":
+        raise SettingsError(
+            "The [spark] table asks for Spark Connect (spark.remote or spark.api.mode); respool starts a Spark of its "
+            "own and needs its JVM. Remove it; name a cluster with --master."
+        )
+
+
+def session_of(spark: "SparkSession", pipeline: "Pipeline") -> "SparkSession":
+    """Return a session of the pipeline's own, in its time zone and with its settings, in the same application."""
+    session = spark.newSession()
+    # A new session starts from the application's settings, not from those of the session it came from.
+    for name, value in {"spark.sql.session.timeZone": pipeline.timezone, **pipeline.spark}.items():
+        session.conf.set(name, value)
+    return session
+
+
+def _conf(settings: Settings, submitted: bool) -> dict[str, str]:
+    if submitted:
+        return {**_ALWAYS, **settings.spark}
+    local = re.match(r"local(\[|$)", settings.master) is not None
+    needed = jars.spark_jars(settings)
+    files = ",".join(str(jar) for jar in (needed if local else (*needed, jvm_classes.JAR)))
+    conf = {**_ALWAYS, **(_LOCAL if local else {}), "spark.master": settings.master, **settings.spark}
+    extra = conf.get("spark.jars")
+    conf["spark.jars"] = f"{files},{extra}" if extra else files
+    conf.setdefault("spark.sql.warehouse.dir", (settings.home / "warehouse").absolute().as_uri())
+    if local and os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable:
+        conf.setdefault("spark.python.daemon.module", "respool.spark.python_daemon")
+    if local:
+        # The JVM's own class path, as Hadoop looks for the classes before Spark has loaded its jars.
+        wanted = (str(jvm_classes.JAR), conf.get("spark.driver.extraClassPath", ""))
+        conf["spark.driver.extraClassPath"] = os.pathsep.join(filter(None, wanted))
+    conf["spark.driver.extraJavaOptions"] = _java_options(conf, settings, local)
+    return conf
+
+
+def _java_options(conf: Mapping[str, str], settings: Settings, local: bool) -> str:
+    """Return the options of Spark's JVM; those of the user come last, and win."""
+    own = [f"-Dlog4j2.configurationFile={_logging(settings).as_uri()}"]
+    if local and not re.search(r"-XX:\+Use\w+GC\b", _given_options(conf)):  # a JVM with two collectors does not start
+        own.append(_COLLECTOR)
+    if local and "-XX:Tier" not in _given_options(conf):
+        own += _COMPILER
+    if _archives_classes(conf):
+        own += class_archive.options()
+    return " ".join((*own, conf.get("spark.driver.extraJavaOptions", ""))).strip()
+
+
+def _archives_classes(conf: Mapping[str, str]) -> bool:
+    # Only a local run has all that the archive is made of on its class path.
+    local = str(jvm_classes.JAR) in conf.get("spark.driver.extraClassPath", "").split(os.pathsep)[:1]
+    return local and class_archive.is_wanted(_given_options(conf))
+
+
+def _given_options(conf: Mapping[str, str]) -> str:
+    """Return all options that a user gives to the JVM, wherever."""
+    settings = (conf.get(name, "") for name in ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions"))
+    return " ".join((*settings, *(os.environ.get(name, "") for name in ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS"))))
+
+
+def _logging(settings: Settings) -> Path:
+    """Write how Spark logs: all to a file under the home, and to the terminal only what its user can act on."""
+    folder = settings.logs.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [
+        "appender.file.type = RollingFile",
+        "appender.file.name = file",
+        f"appender.file.fileName = {folder}/spark.log",
+        f"appender.file.filePattern = {folder}/spark-%i.log",
+        "appender.file.layout.type = PatternLayout",
+        "appender.file.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSSXXX} %p %c{1}: %m%n%ex",
+        "appender.file.policies.type = SizeBasedTriggeringPolicy",
+        "appender.file.policies.size = 32MB",
+        "appender.file.strategy.type = DefaultRolloverStrategy",
+        "appender.file.strategy.max = 3",
+        "appender.terminal.type = Console",
+        "appender.terminal.name = terminal",
+        "appender.terminal.target = SYSTEM_ERR",
+        "appender.terminal.layout.type = PatternLayout",
+        "appender.terminal.layout.pattern = spark: %m%n%ex{0}",
+        # The same trouble every second is told a few times, then now and then.
+        "appender.terminal.filter.burst.type = BurstFilter",
+        "appender.terminal.filter.burst.level = warn",
+        "appender.terminal.filter.burst.rate = 0.05",
+        "appender.terminal.filter.burst.maxBurst = 5",
+        "rootLogger.level = info",
+        "rootLogger.appenderRef.file.ref = file",
+        # Spark lowers the root logger to this one's level at its start, and says so on the terminal.
+        "logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer",
+        "logger.gateway.level = info",
+    ]
+    for number, logger in enumerate(_TALKATIVE):
+        lines += [f"logger.talkative{number}.name = {logger}", f"logger.talkative{number}.level = warn"]
+    for number, logger in enumerate(_TOLD):
+        lines += [
+            f"logger.told{number}.name = {logger}",
+            f"logger.told{number}.level = info",
+            f"logger.told{number}.appenderRef.terminal.ref = terminal",
+            f"logger.told{number}.appenderRef.terminal.level = warn",
+        ]
+    file = folder / "log4j2.properties"
+    text = "\n".join(lines) + "\n"
+    if not file.is_file() or file.read_text(encoding="utf-8") != text:
+        new = file.with_name(f"{file.name}.{os.getpid()}")
+        new.write_text(text, encoding="utf-8")
+        new.replace(file)
+    return file

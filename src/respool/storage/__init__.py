@@ -1,0 +1,1 @@
+"""Folders on any filesystem: read, write, and hold them."""

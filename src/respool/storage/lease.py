@@ -1,0 +1,446 @@
+"""Hold a checkpoint, so that no two of respool's own processes run on it or change it at the same time.
+
+On a local disk files are locked: see `local_lock`. An object store has no locks: there a small file, the lease, names
+its holder by a token and counts for a minute after it was written. The holder writes it again every 15 seconds.
+
+    _respool/lease.json   token, process, its JVM, host, and when it was renewed
+
+- The lease is created only where none is, in one step where the store supports that (`If-None-Match` on S3).
+- A renewal and a takeover replace the very lease that was read, in one step on S3 (`If-Match`). Elsewhere it is read
+  again just before it is written, and of two processes that take it over in the same second the last writer has it.
+- Before a renewal and before the release, the holder compares the token. With another token, without a lease, or when
+  no renewal succeeded for 50 seconds, the lease is lost: `Lease.lost` says why, and the run has to stop. This includes
+  a process that was suspended and resumed.
+- A holder on this machine whose process and JVM have ended does not count, whatever the age of its lease.
+- The age of a lease is measured by the clock of the store when it is to be taken over. Where a store reports no times,
+  and for messages, the clocks of the two machines are compared: they must not differ by more than 40 seconds.
+
+Either way a run's JVM holds the checkpoint together with its Python process, which it may outlive.
+"""
+
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from respool import process
+from respool.errors import CheckpointError
+from respool.locations import OWN, local_path
+from respool.storage import local_lock
+from respool.storage.folder import FolderWriter
+from respool.storage.local_lock import LocalLock
+from respool.storage.open import open_writer
+from respool.storage.remote import RemoteFolder
+from respool.untrusted import Fields, Malformed, parse_json
+
+JVM_PATIENCE = 10.0  # seconds to wait for the JVM of a run that was killed
+
+_LEASE = f"{OWN}/lease.json"
+_SECONDS = 60.0  # how long a lease counts after it was written
+_RENEW = 15.0  # how often it is written again
+_RETRY = 3.0  # and how often after a failure
+_MARGIN = 10.0  # how long before its end the holder gives it up, to have stopped by then
+_SETTLE = 1.0  # how long to wait before a look at who took it over last, where that is not one step
+_MAX_BYTES = 2**16
+_MAX_PID = 2**31 - 1
+
+_held: "set[Lease]" = set()  # by this process; a JVM that starts holds them, too
+_held_lock = threading.Lock()
+
+
+class Lease:
+    """A checkpoint that is held until `close`.
+
+    Attributes:
+        warning: Why the checkpoint is not really held, for people; None when it is.
+    """
+
+    def __init__(self, checkpoint: str, lock: "LocalLock | _RemoteLease | None", warning: str | None = None) -> None:
+        """Keep what holds the checkpoint."""
+        self.checkpoint = checkpoint
+        self.warning = warning
+        self._lock = lock
+
+    def __enter__(self) -> "Lease":
+        """Return the lease."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Release the checkpoint."""
+        self.close()
+
+    @property
+    def lost(self) -> str | None:
+        """Why the checkpoint is no longer held although nobody closed the lease; None while it is held."""
+        return self._lock.lost if isinstance(self._lock, _RemoteLease) else None
+
+    def on_lost(self, call: Callable[[str], None]) -> None:
+        """Have a function called with the reason, in another thread, as soon as the lease is lost."""
+        if isinstance(self._lock, _RemoteLease):
+            self._lock.on_lost(call)
+
+    def require(self) -> None:
+        """Raise CheckpointError when the lease is lost."""
+        if self.lost is not None:
+            raise CheckpointError(self.lost)
+
+    def extend_to(self, jvm: Any, pid: int) -> None:
+        """Let the JVM of this process hold the checkpoint, too."""
+        if self._lock is not None:
+            self._lock.extend_to(jvm, pid)
+
+    def close(self) -> None:
+        """Release the checkpoint."""
+        with _held_lock:
+            _held.discard(self)
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def hold(checkpoint: str, patience: float = 0.0) -> Lease | None:
+    """Hold a checkpoint; None when another process holds it now. A local folder is made when it is missing.
+
+    The JVM of this process holds it, too: the running JVM, or the next that starts.
+
+    Args:
+        checkpoint: Its folder or URL.
+        patience: How many seconds to wait while only the JVM of a run that was killed holds it.
+    """
+    if patience > 0:
+        wait_for_jvm(checkpoint, patience)
+    folder = local_path(checkpoint)
+    lease = _hold_local(checkpoint, folder) if folder is not None else _hold_remote(checkpoint)
+    if lease is None:
+        return None
+    with _held_lock:
+        _held.add(lease)
+    try:
+        jvm = _jvm()
+        if jvm is not None:
+            lease.extend_to(jvm, _pid(jvm))
+    except BaseException:
+        lease.close()
+        raise
+    return lease
+
+
+def extend_all(jvm: Any) -> None:
+    """Let a JVM that has started hold every checkpoint that this process holds."""
+    with _held_lock:
+        held = list(_held)
+    for lease in held:
+        lease.extend_to(jvm, _pid(jvm))
+
+
+def holder(checkpoint: str) -> str | None:
+    """Return who holds a checkpoint now, for people; None when nobody does."""
+    folder = local_path(checkpoint)
+    if folder is not None:
+        found = local_lock.process_of(folder)
+        if found is not None:
+            return f"process {found}"
+        jvm = local_lock.jvm_of(folder)
+        return None if jvm is None else _stopping(jvm)
+    note = _read(open_writer(checkpoint))
+    if note is None or not note.counts():
+        return None
+    if note.is_here() and not note.process_lives():
+        return _stopping(str(note.jvm))
+    return f"process {note.process} on {note.host}"
+
+
+def wait_for_jvm(checkpoint: str, patience: float = JVM_PATIENCE) -> None:
+    """Wait, up to some seconds, for the end of the JVM of a run that was killed: it may still write the checkpoint."""
+    end = time.monotonic() + patience
+    with suppress(CheckpointError):  # a store that is out of reach is reported by whoever needs it
+        while _held_by_jvm(checkpoint) and time.monotonic() < end:
+            time.sleep(0.1)
+
+
+def _held_by_jvm(checkpoint: str) -> bool:
+    folder = local_path(checkpoint)
+    if folder is not None:
+        return local_lock.process_of(folder) is None and local_lock.jvm_of(folder) is not None
+    note = _read(open_writer(checkpoint))
+    return note is not None and note.counts() and note.is_here() and not note.process_lives()
+
+
+def _stopping(jvm: str) -> str:
+    return f"the JVM (process {jvm}) of a run that was killed; it ends within seconds, try again then"
+
+
+def _jvm() -> Any:
+    """Return the JVM that pyspark uses in this process; None when there is none."""
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    return getattr(context, "_jvm", None)
+
+
+def _pid(jvm: Any) -> int:
+    return int(jvm.java.lang.ProcessHandle.current().pid())
+
+
+def _hold_local(checkpoint: str, folder: Path) -> Lease | None:
+    lock = local_lock.take(folder)
+    return None if lock is None else Lease(checkpoint, lock)
+
+
+def _hold_remote(checkpoint: str) -> Lease | None:
+    try:
+        lock = _RemoteLease.take(RemoteFolder(checkpoint))
+    except CheckpointError as error:
+        # Spark may well reach what this process cannot.
+        return Lease(checkpoint, None, f"Nothing keeps a second run away from {checkpoint}: {error}")
+    return None if lock is None else Lease(checkpoint, lock)
+
+
+@dataclass(frozen=True)
+class _Note:
+    """What lease.json says.
+
+    Attributes:
+        token: Identifies the holder.
+        process: The id of its process.
+        host: The name of its machine, for people.
+        renewed: When it was written, by the clock of that machine.
+        machine: Where the process ids count; empty when an older respool wrote the lease.
+        started: When the process started.
+        jvm: The id of its JVM, if it has one.
+        jvm_started: When the JVM started.
+    """
+
+    token: str
+    process: int
+    host: str
+    renewed: float
+    machine: str = ""
+    started: str = ""
+    jvm: int | None = None
+    jvm_started: str = ""
+
+    @staticmethod
+    def parse(data: bytes) -> "_Note | None":
+        """Return the content of a lease; None when it is not readable: it counts for nobody."""
+        try:
+            fields = Fields(parse_json(data, _MAX_BYTES))
+            return _Note(
+                fields.text("token"),
+                fields.whole("process", least=1, most=_MAX_PID),
+                fields.text("host"),
+                fields.number("renewed"),
+                fields.optional_text("machine") or "",
+                fields.optional_text("started") or "",
+                fields.optional_whole("jvm", least=1, most=_MAX_PID),
+                fields.optional_text("jvm_started") or "",
+            )
+        except Malformed:
+            return None
+
+    def is_here(self) -> bool:
+        """Return whether the holder's processes can be seen from here."""
+        return bool(self.started) and self.machine == process.machine()
+
+    def process_lives(self) -> bool:
+        """Return whether the process runs, on this machine."""
+        return process.start_time(self.process) == self.started
+
+    def is_dead(self) -> bool:
+        """Return whether the holder ended on this machine, together with its JVM."""
+        if not self.is_here() or self.process_lives():
+            return False
+        return self.jvm is None or process.start_time(self.jvm) != self.jvm_started
+
+    def counts(self) -> bool:
+        """Return whether the lease counts now, by this machine's clock."""
+        return not self.is_dead() and time.time() - self.renewed < _SECONDS
+
+
+def _read(files: FolderWriter) -> _Note | None:
+    try:
+        return _Note.parse(files.read(_LEASE))
+    except FileNotFoundError:
+        return None
+
+
+class _RemoteLease:
+    """A lease in an object store, renewed by a thread until `close`.
+
+    Attributes:
+        lost: Why it is lost, for people; None while it is held.
+    """
+
+    def __init__(self, files: RemoteFolder) -> None:
+        """Make a token; nothing is written yet."""
+        self.lost: str | None = None
+        self._files = files
+        self._token = str(uuid4())
+        self._jvm: int | None = None
+        self._jvm_started = ""
+        self._renewed = _now()  # the moment before the last read that was followed by a write
+        self._writing = threading.Lock()
+        self._ended = threading.Event()
+        self._state = threading.Lock()
+        self._calls: list[Callable[[str], None]] = []
+        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+
+    @staticmethod
+    def take(files: RemoteFolder) -> "_RemoteLease | None":
+        """Take the lease; None when another process holds it."""
+        lease = _RemoteLease(files)
+        try:
+            before = files.versioned(_LEASE)
+        except FileNotFoundError:
+            try:
+                files.create(_LEASE, lease._note())
+            except FileExistsError:
+                return None
+        else:
+            note = _Note.parse(before.data)
+            if note is not None and not note.is_dead() and _age(files, note) < _SECONDS:
+                return None
+            if not files.replace_version(_LEASE, before, lease._note()):
+                return None  # it was renewed, or another process was faster
+            if before.version is None:
+                time.sleep(_SETTLE)
+        found = _read(files)
+        if found is None or found.token != lease._token:
+            return None
+        lease._thread.start()
+        return lease
+
+    def extend_to(self, jvm: Any, pid: int) -> None:
+        """Name the JVM in the lease: it counts while the JVM runs."""
+        self._jvm, self._jvm_started = pid, process.start_time(pid)
+        try:
+            self._renew()
+        except CheckpointError as error:
+            if self.lost is not None:
+                raise
+            raise CheckpointError(f"The lease {self._files.root}/{_LEASE} could not be renewed: {error}") from error
+
+    def on_lost(self, call: Callable[[str], None]) -> None:
+        """Have a function called with the reason as soon as the lease is lost."""
+        with self._state:
+            self._calls.append(call)
+            lost = self.lost
+        if lost is not None:
+            call(lost)
+
+    def close(self) -> None:
+        """Give the lease back, if it is still this holder's."""
+        self._ended.set()
+        if not self._writing.acquire(timeout=_MARGIN):
+            return  # the store does not answer: the lease runs out
+        try:
+            with suppress(CheckpointError):
+                found = _read(self._files)
+                if found is not None and found.token == self._token:
+                    self._files.delete(_LEASE)
+        finally:
+            self._writing.release()
+
+    def _keep(self) -> None:
+        """Renew the lease until it is closed or lost."""
+        pause = _RENEW
+        while self.lost is None and not self._ended.wait(pause):
+            before, errors = self._renewed, [""]
+
+            def attempt(errors: list[str] = errors) -> None:
+                try:
+                    self._renew()
+                except CheckpointError as error:
+                    errors[0] = str(error)
+
+            # In a thread of its own: a store that does not answer must not keep this one from noticing the time.
+            thread = threading.Thread(target=attempt, name="lease-renewal", daemon=True)
+            thread.start()
+            thread.join(max(_limit() - (_now() - before), _RETRY))
+            pause = _RENEW if self._renewed > before else _RETRY
+            if self._renewed == before and _now() - before > _limit() and not self._ended.is_set():
+                self._lose(f"could not be renewed for {_now() - before:.0f} s: {errors[0] or 'the store is silent'}")
+
+    def _renew(self) -> None:
+        """Write the lease again; raise CheckpointError when it is lost or cannot be written."""
+        with self._writing:
+            if self.lost is not None or self._ended.is_set():
+                return
+            now, before = _now(), self._renewed
+            try:
+                lease = self._files.versioned(_LEASE)
+                found = _Note.parse(lease.data)
+            except FileNotFoundError:
+                found = None
+            if found is None or found.token != self._token:
+                self._lose(_taken(found))
+                raise CheckpointError(self.lost or "")
+            if not self._files.replace_version(_LEASE, lease, self._note()):
+                self._lose(_taken(_read(self._files)))
+                raise CheckpointError(self.lost or "")
+            if _now() - before >= _SECONDS and _now() - now >= _SETTLE:
+                # It ran out before it was written, too long after the look at it: another process may have taken it.
+                self._lose("ran out while it was renewed, and may have been taken over")
+                raise CheckpointError(self.lost or "")
+            self._renewed = now
+
+    def _lose(self, why: str) -> None:
+        with self._state:
+            if self.lost is None:
+                self.lost = (
+                    f"The lease of the checkpoint {self._files.root} is lost: it {why}. This process must not write "
+                    f"there. See who uses it with: respool checkpoint show {self._files.root}; then run this again."
+                )
+                calls = list(self._calls)
+            else:
+                calls = []
+        for call in calls:
+            call(self.lost)
+
+    def _note(self) -> bytes:
+        facts = {
+            "token": self._token,
+            "process": os.getpid(),
+            "host": socket.gethostname(),
+            "renewed": time.time(),
+            "machine": process.machine(),
+            "started": process.start_time(os.getpid()),
+            "jvm": self._jvm,
+            "jvm_started": self._jvm_started,
+        }
+        return json.dumps(facts).encode()
+
+
+def _taken(found: _Note | None) -> str:
+    if found is None:
+        return "was taken over or deleted while this process could not renew it"
+    return f"was taken over by process {found.process} on {found.host}"
+
+
+def _limit() -> float:
+    """Return the seconds after its last renewal when a holder gives its lease up."""
+    return max(_SECONDS - _MARGIN, 0.0)
+
+
+def _now() -> float:
+    """Return seconds of a clock that is not set, and does not stop while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+def _age(files: FolderWriter, note: _Note) -> float:
+    """Return the age of a lease by the clock of its store, or by both machines' clocks where the store has no times."""
+    probe = f"{OWN}/lease-{uuid4()}"
+    files.replace(probe, b"")
+    try:
+        times = [one.modified for one in files.facts([_LEASE, probe]).values()]
+    finally:
+        files.delete(probe)
+    if len(times) == 2 and times[0] is not None and times[1] is not None:
+        return times[1] - times[0]
+    return time.time() - note.renewed

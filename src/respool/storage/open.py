@@ -1,0 +1,54 @@
+"""Open a folder for reading or for writing, wherever it is."""
+
+from respool.errors import CheckpointError, CheckpointNotFoundError, UnreadableFileError
+from respool.locations import local_path
+from respool.storage.folder import FolderReader, FolderWriter
+from respool.untrusted import file_name
+
+
+def open_reader(location: str) -> FolderReader:
+    """Return a reader of a folder that is there; raise CheckpointError when it is not."""
+    return open_writer(location)
+
+
+def new_writer(location: str) -> FolderWriter:
+    """Return a writer of a folder that need not be there yet: the first write makes it."""
+    path = local_path(location)
+    if path is None or path.exists():
+        return open_writer(location)
+    from respool.storage.local import LocalFolder
+
+    return LocalFolder(path)
+
+
+def open_writer(location: str) -> FolderWriter:
+    """Return a writer of a folder that is there; raise CheckpointError when it is not."""
+    path = local_path(location)
+    if path is None:
+        from respool.storage.remote import RemoteFolder
+
+        return RemoteFolder(location)
+    if not path.exists():
+        raise CheckpointNotFoundError(str(path), "the folder does not exist", "Name a pipeline, a folder or a URL.")
+    if not path.is_dir():
+        raise CheckpointNotFoundError(str(path), "it is a file; expected a checkpoint's folder")
+    from respool.storage.local import LocalFolder
+
+    return LocalFolder(path)
+
+
+def open_inside(location: str, name: str) -> FolderReader:
+    """Return a reader of a folder in another folder, whose name was read from a file.
+
+    Raises:
+        CheckpointError: It is not a single name, the folder is a symbolic link, or it is not there.
+    """
+    try:
+        file_name(name)
+    except ValueError as error:
+        raise CheckpointError(f"{location}: {error}. Nothing was done with it.") from None
+    path = local_path(location)
+    if path is not None and (path / name).is_symlink():
+        problem = "is a symbolic link, and respool follows none inside a checkpoint or a savepoint"
+        raise UnreadableFileError(str(path / name), problem, "Put the folder itself in its place.")
+    return open_reader(f"{location}/{name}")

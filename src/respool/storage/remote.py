@@ -1,0 +1,383 @@
+"""A folder on a filesystem that fsspec knows.
+
+A file is created with a condition (`If-None-Match` on S3) where the store supports that: of several processes that
+create the same file at the same time, exactly one succeeds. A store that is compatible with S3 may ignore the condition
+or reject it, so it is tried: see `RemoteFiles.exclusive`. Where it does not work, a file is written after a look, and
+the process whose content is there a second later has created it. This is not exclusive: a process may be slower.
+"""
+
+import os
+import re
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext, suppress
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from respool.errors import CheckpointError, CheckpointNotFoundError
+from respool.locations import OWN, scheme_of
+from respool.storage.folder import FileInfo, FolderListing, short_message, translate_errors
+from respool.untrusted import relative_path
+
+_TEMPORARY = re.compile(r"\..+\.\d+\.tmp")
+_RENAMING = frozenset({"hdfs", "viewfs", "webhdfs", "sftp", "dbfs"})  # where a rename is one cheap step
+_CONDITIONAL = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})  # whose libraries send conditions
+_EXISTS = frozenset({"PreconditionFailed", "412"})  # how S3 reports that a condition is not met
+_CONFLICT = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})  # and that it could not be checked
+_REJECTED = frozenset({"NotImplemented", "501", "InvalidArgument", "InvalidRequest", "UnsupportedOperation", "400"})
+_PAUSES = (0.1, 0.3, 1.0)  # seconds before a conditional write is repeated after a conflict
+_SETTLE = 1.0  # seconds until a process looks whose content a file has, where writes have no conditions
+_PROBE = re.compile(r"probe-[0-9a-f-]{36}")
+
+_memory = threading.Lock()  # makes the steps on fsspec's memory filesystem one
+
+
+class Versioned(NamedTuple):
+    """A file's bytes, and what identifies this version of it; None where a write cannot depend on a version."""
+
+    data: bytes
+    version: str | None
+
+
+class _Conditions(NamedTuple):
+    """Which conditions of a write a store checks: that no file exists; that a file has a version."""
+
+    absent: bool
+    version: bool
+
+
+class RemoteFolder:
+    """A folder on a filesystem that fsspec knows: an object store, mostly."""
+
+    at_once = 16  # a store is far away, and serves many
+
+    def __init__(self, url: str) -> None:
+        """Take the URL; credentials come from where the filesystem's own library looks for them."""
+        self.root = url.rstrip("/")
+        self._fs, self._path = _filesystem(self.root)
+        protocol = self._fs.protocol
+        protocols = set((protocol,) if isinstance(protocol, str) else protocol)
+        self._renames = bool(_RENAMING & protocols)
+        self._in_memory = "memory" in protocols
+        self._is_s3 = "s3" in protocols
+        self._conditional = bool(_CONDITIONAL & protocols)
+        self._listed: dict[str, FileInfo] = {}
+
+    def walk(self) -> FolderListing:
+        """List all files, in one pass; their facts come with it."""
+        found = self._find("")
+        if not found:
+            remedy = "Check the URL, and the account's permissions."
+            raise CheckpointNotFoundError(self.root, "nothing is there", remedy)
+        folders: dict[str, list[str]] = {"": []}
+        for path in found:
+            folder, _, name = path.rpartition("/")
+            if folder.split("/", 1)[0] != OWN:
+                folders.setdefault(folder, []).append(name)
+        return FolderListing(folders, {})
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the files in one folder; none when it is not there."""
+        return [path.removeprefix(f"{folder}/") for path in self._find(folder, 1) if path.rpartition("/")[0] == folder]
+
+    def read(self, path: str) -> bytes:
+        """Return a file's bytes."""
+        with translate_errors(f"{self.root}/{path}"):
+            return bytes(self._fs.cat_file(self._at(path)))
+
+    def read_many(self, paths: Sequence[str]) -> dict[str, bytes | Exception]:
+        """Return the bytes of files, or what went wrong with each; many at a time where the store can."""
+        if not paths:
+            return {}
+        with translate_errors(self.root):
+            found = self._fs.cat([self._at(path) for path in paths], on_error="return")
+        by_path = {self._relative(path): data for path, data in found.items()}
+        return {path: by_path.get(path, FileNotFoundError(path)) for path in paths}
+
+    def chunks(self, path: str) -> Iterator[bytes]:
+        """Yield a file's bytes: whole, as stores give them best."""
+        yield self.read(path)
+
+    def below(self, folder: str) -> list[str]:
+        """Return the paths of all files in a folder and its folders; none when it is not there."""
+        return self._find(folder)
+
+    def folders(self, folder: str) -> list[str]:
+        """Return the names of the folders in one folder; none when it is not there."""
+        with translate_errors(f"{self.root}/{folder}"):
+            try:
+                found = self._fs.ls(self._at(folder), detail=True)
+            except FileNotFoundError:
+                return []
+        return [self._relative(one["name"]).rpartition("/")[2] for one in found if one["type"] == "directory"]
+
+    def facts(self, paths: Iterable[str]) -> dict[str, FileInfo]:
+        """Return the facts of those files that are there, from the listing where it had them."""
+        found = {}
+        for path in paths:
+            known = self._listed.get(path)
+            if known is None:
+                try:
+                    known = self._ask(relative_path(path))
+                except ValueError:  # nothing inside the folder has such a path
+                    continue
+            if known is not None:
+                found[path] = known
+        return found
+
+    def exclusive(self) -> bool:
+        """Return whether exactly one of several processes that create the same file at the same time succeeds.
+
+        Where the library sends conditions, the store is asked, once for each bucket: a small file is created twice and
+        deleted. Raise CheckpointError when that cannot be done.
+        """
+        return self._in_memory or self._conditions().absent
+
+    def create(self, path: str, data: bytes) -> None:
+        """Write a file that must not exist yet.
+
+        The content must be that of this process alone: a write that was repeated because its answer was lost is
+        recognized by it.
+        """
+        if self._ask(path) is not None:
+            raise FileExistsError(path)
+        if self.exclusive():
+            if not self._write_if(path, data, mode="create") and not self._holds(path, data):
+                raise FileExistsError(path)
+            return
+        self.replace(path, data)
+        time.sleep(_SETTLE)
+        if not self._holds(path, data):
+            raise FileExistsError(path)
+
+    def versioned(self, path: str) -> Versioned:
+        """Return a file's bytes with its version, for `replace_version`."""
+        version = None
+        if self._in_memory:
+            version = ""  # the bytes are compared
+        elif self._is_s3 and self._conditions().version:
+            with translate_errors(f"{self.root}/{path}"):
+                version = str(self._fs.info(self._at(path))["ETag"])
+        return Versioned(self.read(path), version)  # read last: a change in between makes the write fail
+
+    def replace_version(self, path: str, before: Versioned, data: bytes) -> bool:
+        """Write a file in place of a version of it; return False, and write nothing, when it has changed since.
+
+        In one step where it has a version (`If-Match` on S3). Elsewhere another process can write between the look and
+        the write. The content must be that of this process alone, as for `create`.
+        """
+        if before.version is None:
+            if not self._holds(path, before.data):
+                return False
+            self.replace(path, data)
+            return True
+        if self._in_memory:
+            with _memory:
+                if not self._holds(path, before.data):
+                    return False
+                self.replace(path, data)
+                return True
+        try:
+            return self._write_if(path, data, IfMatch=before.version) or self._holds(path, data)
+        except FileNotFoundError:
+            return False
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write a file, in place of what was there; a store shows an object whole or not at all."""
+        with translate_errors(f"{self.root}/{path}"):
+            if self._renames:
+                folder, _, name = self._at(path).rpartition("/")
+                new = f"{folder}/.{name}.{os.getpid()}.tmp"
+                self._fs.makedirs(folder, exist_ok=True)
+                self._fs.pipe_file(new, data)
+                if self._ask(path) is not None:
+                    self._fs.rm_file(self._at(path))
+                self._fs.mv(new, self._at(path))
+            else:
+                self._fs.pipe_file(self._at(path), data)
+            self._listed.pop(path, None)
+
+    def write(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Write a file from pieces: in one go, so that it is seen whole or not at all."""
+        self.replace(path, b"".join(chunks))
+
+    def move(self, source: str, target: str) -> None:
+        """Move a file, if that is not done yet: by a rename, or by a copy that is checked before the source goes."""
+        before = self._ask(source)
+        with translate_errors(f"{self.root}/{source}"):
+            if before is None:
+                if self._ask(target) is None:
+                    raise CheckpointError(f"{source} has vanished: something else changes this checkpoint.")
+                return
+            if self._renames:
+                if self._ask(target) is not None:
+                    raise CheckpointError(f"{source} cannot be moved to {target}: both are there.")
+                self._fs.makedirs(os.path.dirname(self._at(target)), exist_ok=True)
+                self._fs.mv(self._at(source), self._at(target))
+            else:
+                self._fs.cp_file(self._at(source), self._at(target))
+                copied = self._ask(target)
+                if copied is None or copied.size != before.size:
+                    raise CheckpointError(f"The copy of {source} at {target} is not whole; the original stays.")
+                self._fs.rm_file(self._at(source))
+            self._listed.pop(source, None)
+
+    def delete(self, path: str) -> None:
+        """Delete a file, if it is there."""
+        with translate_errors(f"{self.root}/{path}"):
+            if self._ask(path) is not None:
+                self._fs.rm_file(self._at(path))
+            self._listed.pop(path, None)
+
+    def prune(self, folder: str) -> None:
+        """Delete empty folders where the filesystem has such; object stores have none."""
+        if self._renames:
+            with translate_errors(f"{self.root}/{folder}"):
+                if self._fs.exists(self._at(folder)) and not self._fs.find(self._at(folder)):
+                    self._fs.rm(self._at(folder), recursive=True)
+
+    def sync(self, everything: bool = False) -> None:
+        """Nothing to wait for: a store's answer means that it is safe."""
+
+    def _find(self, folder: str, depth: int | None = None) -> list[str]:
+        with translate_errors(self.root):
+            try:
+                found = self._fs.find(self._at(folder), detail=True, maxdepth=depth)
+            except FileNotFoundError:  # of a bucket that is not there
+                found = {}
+        self._listed.update({self._relative(path): _facts(info) for path, info in found.items()})
+        return [self._relative(path) for path in found]
+
+    def _ask(self, path: str) -> FileInfo | None:
+        with translate_errors(f"{self.root}/{path}"):
+            try:
+                return _facts(self._fs.info(self._at(path)))
+            except FileNotFoundError:
+                return None
+
+    def temporary(self, folder: str) -> list[str]:
+        """Return the paths of files in one folder that killed processes left: by `replace`, or to try the store."""
+        pattern = _TEMPORARY if self._renames else _PROBE
+        if not self._renames and folder != OWN:
+            return []
+        return [f"{folder}/{name}" for name in self.names(folder) if pattern.fullmatch(name)]
+
+    def _conditions(self) -> _Conditions:
+        if not self._conditional:
+            return _Conditions(absent=False, version=False)
+        # With fsspec's own object, which all folders of a store share: another server is another object.
+        known: dict[str, _Conditions] = vars(self._fs).setdefault("_respool_conditions", {})
+        bucket = self._path.split("/", 1)[0]
+        if bucket not in known:
+            known[bucket] = self._try_conditions()
+        return known[bucket]
+
+    def _try_conditions(self) -> _Conditions:
+        probe = f"{OWN}/probe-{uuid4()}"
+        try:
+            self._write_if(probe, b"?", mode="create")
+            # Twice, as another process may clear the probe away in between.
+            absent = any(not self._write_if(probe, b"?", mode="create") for _ in range(2))
+            return _Conditions(absent, version=absent and self._is_s3 and self._checks_versions(probe))
+        except _Rejected:
+            return _Conditions(absent=False, version=False)
+        except FileNotFoundError as error:  # the bucket
+            raise CheckpointError(f"{self.root} cannot be written: {short_message(error)}. Check the URL.") from error
+        finally:
+            with suppress(CheckpointError):
+                self.delete(probe)
+
+    def _checks_versions(self, probe: str) -> bool:
+        try:
+            return not self._write_if(probe, b"?", IfMatch='"another"')
+        except (_Rejected, FileNotFoundError):  # the latter when another process has cleared the probe away
+            return False
+
+    def _write_if(self, path: str, data: bytes, **condition: str) -> bool:
+        """Write a file in one step if a condition is met; return whether it was.
+
+        A write whose answer was lost is repeated by the libraries: then it is not met, though the file was written.
+        """
+        with translate_errors(f"{self.root}/{path}"):
+            for pause in (*_PAUSES, None):
+                try:
+                    with _memory if self._in_memory else nullcontext():
+                        self._fs.pipe_file(self._at(path), data, **condition)
+                except FileExistsError:
+                    return False
+                except Exception as error:
+                    code = _code(error)
+                    if code in _EXISTS:
+                        return False
+                    if code in _REJECTED:
+                        raise _Rejected(
+                            f"{self.root} does not support conditional writes: {short_message(error)}"
+                        ) from error
+                    if code not in _CONFLICT or pause is None:
+                        raise
+                    time.sleep(pause)
+                else:
+                    self._listed.pop(path, None)
+                    return True
+        raise AssertionError("the last attempt returns or raises")
+
+    def _holds(self, path: str, data: bytes) -> bool:
+        try:
+            return self.read(path) == data
+        except FileNotFoundError:
+            return False
+
+    def _at(self, path: str) -> str:
+        """Return where a file or folder is; raise CheckpointError for a path that leads out of the folder."""
+        if not path:
+            return self._path
+        try:
+            return f"{self._path}/{relative_path(path)}"
+        except ValueError as error:
+            raise CheckpointError(f"{self.root}: {error}. Nothing was done with it.") from None
+
+    def _relative(self, path: str) -> str:
+        return path.removeprefix(self._path).lstrip("/")
+
+
+class _Rejected(CheckpointError):
+    """A store does not know the condition of a write."""
+
+
+def _code(error: BaseException) -> str:
+    """Return the code with which a store answered; that of an unknown header for a library without conditions."""
+    if isinstance(error, TypeError | NotImplementedError):
+        return "NotImplemented"
+    response = getattr(error.__cause__, "response", None) or getattr(error, "response", None)
+    return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
+
+
+def _filesystem(url: str) -> tuple[Any, str]:
+    import fsspec
+
+    scheme = scheme_of(url)
+    if not url.lower().startswith(f"{scheme}://"):
+        raise CheckpointError(f"{url} cannot be opened: it has one slash. Write it as {scheme}://… with two slashes.")
+    try:
+        fs, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
+    except ImportError as error:
+        raise CheckpointError(
+            f"{scheme}:// needs a package that is not installed: {error}. "
+            "Install it beside respool, and run this again."
+        ) from error
+    except Exception as error:  # some filesystems connect now, and have errors of their own
+        raise CheckpointError(
+            f"{url} cannot be opened: {short_message(error).splitlines()[0]}. Check the address and what {scheme}:// "
+            "needs on this machine. Name a folder, or a URL of another filesystem, such as s3://."
+        ) from error
+    return fs, path.rstrip("/")
+
+
+def _facts(info: dict[str, Any]) -> FileInfo:
+    modified: Any = next(
+        (info[name] for name in ("LastModified", "mtime", "updated", "last_modified", "created") if name in info), None
+    )
+    if hasattr(modified, "timestamp"):
+        modified = modified.timestamp()
+    return FileInfo(int(info.get("size") or 0), float(modified) if isinstance(modified, int | float) else None)

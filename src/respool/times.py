@@ -1,0 +1,150 @@
+"""Times and durations as people write them.
+
+Every time that comes out of here is aware; every word that cannot be read is a SettingsError that shows how to write
+it.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone, tzinfo
+
+from respool.errors import SettingsError
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
+_UNITS = {
+    timedelta(milliseconds=1): ("ms", "millisecond", "milliseconds"),
+    timedelta(seconds=1): ("s", "sec", "second", "seconds"),
+    timedelta(minutes=1): ("m", "min", "minute", "minutes"),
+    timedelta(hours=1): ("h", "hour", "hours"),
+    timedelta(days=1): ("d", "day", "days"),
+}
+_UNIT_OF = {name: unit for unit, names in _UNITS.items() for name in names}
+
+
+@dataclass(frozen=True)
+class Span:
+    """A half-open range of event time: from `start` on, and before `end`, both aware."""
+
+    start: datetime
+    end: datetime
+
+    def text(self, zone: tzinfo) -> str:
+        """Return it for people, in a zone."""
+        start, end = self.start.astimezone(zone), self.end.astimezone(zone)
+        return f"{time_text(start)} – {time_text(end)}"
+
+
+def parse_duration(text: str) -> timedelta:
+    """Return the duration that `text` names: 500ms, 20s, 10m, 2h, 1d, '15 minutes'.
+
+    Raises:
+        SettingsError: The text is no number followed by a unit.
+    """
+    found = _DURATION.fullmatch(text.strip().lower())
+    unit = _UNIT_OF.get(found[2]) if found else None
+    if not found or unit is None:
+        raise SettingsError(
+            f"'{text}' is not a duration; expected a number and a unit (ms, s, m, h, d). "
+            "Write for example 20s, 10m, 2h or '15 minutes'."
+        )
+    try:
+        return float(found[1]) * unit
+    except OverflowError as error:
+        raise SettingsError(f"'{text}' is too long a duration. Write one of at most some thousand years.") from error
+
+
+def duration_text(duration: timedelta) -> str:
+    """Return the one canonical spelling of a duration, in its largest whole unit: `10 minutes` for 10m and 600 s."""
+    for unit in sorted(_UNITS, reverse=True):
+        if duration >= unit and not duration % unit:
+            count = duration // unit
+            return f"{count} {_UNITS[unit][-2 if count == 1 else -1]}"
+    whole, rest = divmod(duration // timedelta(microseconds=1), 1000)
+    return f"{whole}.{rest:03}".rstrip("0") + " milliseconds" if duration else "0 seconds"
+
+
+def spark_interval(text: str) -> str:
+    """Return a duration of more than nothing as Spark reads it: Spark knows '10 minutes', but not 10m.
+
+    Raises:
+        SettingsError: The text is no duration, or one of nothing.
+    """
+    microseconds = parse_duration(text) // timedelta(microseconds=1)
+    if not microseconds:
+        raise SettingsError(f"'{text}' is no time at all; expected a duration of more than nothing, such as 10m.")
+    return f"{microseconds} microseconds"
+
+
+def parse_time(text: str, zone: tzinfo) -> datetime:
+    """Return the moment that `text` names in ISO 8601, in `zone`.
+
+    Args:
+        text: A date, or a date and a time, with an offset or without.
+        zone: How to read a time that names no offset, and the zone of what is returned.
+
+    Raises:
+        SettingsError: The text is not an ISO 8601 time, or names no offset and is skipped or ambiguous in the zone.
+    """
+    written = text.strip()
+    try:
+        # Python 3.10 knows +00:00 but not Z.
+        time = datetime.fromisoformat(written[:-1] + "+00:00" if written[-1:] in ("Z", "z") else written)
+        if time.tzinfo is not None:
+            return time.astimezone(zone)
+        local = time.replace(tzinfo=zone)
+        first, second = (local.replace(fold=fold).astimezone(timezone.utc).astimezone(zone) for fold in (0, 1))
+    except OverflowError as error:
+        raise SettingsError(
+            f"'{text}' is outside the years 1 to 9999 in UTC. Write a later or an earlier time."
+        ) from error
+    except ValueError as error:
+        raise SettingsError(
+            f"'{text}' is not a time; expected ISO 8601. Write for example 2024-01-01T01:00:00 or 2024-01-01T01:00:00Z."
+        ) from error
+    if first.utcoffset() == second.utcoffset():
+        return local
+    name = getattr(zone, "key", str(zone))
+    if first.replace(tzinfo=None) == second.replace(tzinfo=None):
+        raise SettingsError(
+            f"'{text}' comes twice in {name}, as clocks are set back. Write {time_text(first)} or {time_text(second)}."
+        )
+    raise SettingsError(
+        f"'{text}' does not exist in {name}, as clocks are set forward. Write {time_text(first)} or name an offset."
+    )
+
+
+def parse_span(start: str, end: str, zone: tzinfo) -> Span:
+    """Return the span between two times in ISO 8601, in UTC.
+
+    Args:
+        start: Its first moment.
+        end: The moment behind it.
+        zone: How to read a time that names no offset.
+
+    Raises:
+        SettingsError: A time is unreadable, does not exist or comes twice in the zone, or the end is not after the
+            start.
+    """
+    found = Span(*(parse_time(text, zone).astimezone(timezone.utc) for text in (start, end)))
+    if found.start >= found.end:
+        raise SettingsError(
+            f"The span starts at {start} and ends at {end}: there is nothing in between. Write the earlier one first."
+        )
+    return found
+
+
+def epoch_micros(time: datetime) -> int:
+    """Return a time in microseconds since 1970."""
+    return (time - EPOCH) // timedelta(microseconds=1)
+
+
+def hour_of(time: datetime) -> datetime:
+    """Return the start of the hour of a time, in UTC."""
+    return time.astimezone(timezone.utc).replace(minute=0, second=0, microsecond=0)
+
+
+def time_text(time: datetime) -> str:
+    """Return a time for people, as short as it is exact, with its offset."""
+    seconds = "minutes" if not (time.second or time.microsecond) else "auto"
+    return time.isoformat(" ", timespec=seconds).replace("+00:00", "Z")

@@ -1,0 +1,201 @@
+"""A fork goes on beside the original; what both wrote is compared; the fork becomes the pipeline's checkpoint."""
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from respool.checkpoint.snapshot import CheckpointSnapshot
+from respool.cli.app import app
+from respool.diff.compare import compare
+from respool.diff.model import ComparedOutput, DiffReport, DiffRequest, cutoff_after
+from respool.errors import CheckpointError, PipelineError
+from respool.kafka import consumer, producer
+from respool.kafka.cluster import KafkaCluster
+from respool.operations.run import require_startable, start_from
+from respool.pipeline.definition import Pipeline
+from respool.running.progress import BatchProgress
+from respool.running.runner import Runner, RunOptions
+from respool.savepoint.store import Savepoint, SavepointStore
+from respool.settings import Settings
+from respool.storage.local import LocalFolder
+from respool.visits.counts import visit_counts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+START = datetime(2025, 9, 4, 7, tzinfo=timezone.utc)
+BATCHES = 20
+IN_A_BATCH = 4
+
+
+def visits(first: int, last: int) -> list[producer.Message]:
+    """A visit a minute."""
+    times = [START + timedelta(minutes=number) for number in range(first, last)]
+    values = [{"visit_id": f"v{at.minute}", "event_time": at.isoformat(), "page": "home"} for at in times]
+    return [producer.Message(None, json.dumps(value).encode()) for value in values]
+
+
+class Stage:
+    """A pipeline that counts visits, its checkpoint, and its forks."""
+
+    def __init__(
+        self, spark: "SparkSession", kafka: KafkaCluster, settings: Settings, topic: str, folder: Path
+    ) -> None:
+        self._spark, self._kafka, self._topic = spark, kafka, topic
+        self._settings = replace(settings, home=folder)
+        self.store = SavepointStore(self._settings.savepoint_store)
+        self.checkpoint = folder / "checkpoints" / "visit-counts"
+
+    def pipeline(self, window: str = "10 minutes") -> Pipeline:
+        return visit_counts(topic=self._topic, output_topic=self.output(), window=window)
+
+    def output(self, suffix: str = "") -> str:
+        return f"{self._topic}-out{suffix}"
+
+    def run(
+        self, window: str = "10 minutes", fork: Path | None = None, suffix: str | None = None
+    ) -> list[BatchProgress]:
+        """Run a query on all that is there, in small batches, and return them."""
+        told: list[BatchProgress] = []
+        options = RunOptions(
+            available_now=True,
+            max_offsets_per_trigger=IN_A_BATCH,
+            checkpoint=str(fork) if fork else None,
+            dead_letter=False,
+            sink_suffix=suffix,
+        )
+        with Runner(self._spark, self._kafka, self._settings, options, told.append, lambda _: None) as runner:
+            runner.start([self.pipeline(window)])
+            runner.wait()
+        return told
+
+    def start_another(self, where: Path, suffix: str) -> None:
+        """Begin as `respool run --from-savepoint` does."""
+        wanted = RunOptions(sink_suffix=suffix).apply(self.pipeline())
+        start_from("one", str(where), wanted, self._kafka, self._settings)
+
+    def respool(self, *words: str) -> str:
+        line = [*words, "--home", str(self._settings.home), "--bootstrap-servers", self._kafka.bootstrap_servers]
+        done = CliRunner().invoke(app, line, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return str(done.output)
+
+    def diff(self, savepoint: Savepoint, suffix: str) -> DiffReport:
+        """Compare what the original and a fork wrote after a savepoint."""
+        sides = [ComparedOutput("kafka", self.output(one)) for one in ("", suffix)]
+        return compare(self._spark, self._kafka, DiffRequest(sides[0], sides[1], cutoff_after(savepoint.manifest)))
+
+    def results(self, suffix: str = "") -> dict[str, int]:
+        """Return the newest count of every window that was written."""
+        found = [json.loads(one.value) for one in consumer.read(self._kafka, self.output(suffix)) if one.value]
+        return {one["window"]["start"]: one["count"] for one in found}
+
+
+@pytest.fixture
+def stage(spark: "SparkSession", kafka: KafkaCluster, settings: Settings, topic: str, tmp_path: Path) -> Stage:
+    producer.produce(kafka, topic, visits(0, 30))
+    return Stage(spark, kafka, settings, topic, tmp_path)
+
+
+def at_once(*work: Callable[[], list[BatchProgress]]) -> list[list[BatchProgress]]:
+    """Do several things at the same time; return what each returned, or raise what one raised."""
+    done: dict[int, list[BatchProgress]] = {}
+    failed: list[BaseException] = []
+
+    def do(number: int) -> None:
+        try:
+            done[number] = work[number]()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=do, args=(number,)) for number in range(len(work))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return [done[number] for number in range(len(work))]
+
+
+def test_a_changed_pipeline_is_compared_with_the_savepoint_before_spark_starts(
+    stage: Stage, spark: "SparkSession", capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.run()
+    stage.respool("savepoint", "create", "visit-counts", "one")
+    savepoint = stage.store.get("one")
+    require_startable(spark, stage.pipeline(), savepoint)
+    assert "Nothing has changed since the savepoint." in capsys.readouterr().err
+    require_startable(spark, stage.pipeline("20 minutes"), savepoint)
+    told = capsys.readouterr().err
+    assert "setting results: windows of 10 minutes → windows of 20 minutes" in told
+    assert "Spark starts the changed pipeline from the savepoint." in told
+
+    def by_page(events: "DataFrame") -> "DataFrame":
+        return events.groupBy(F.window("event_time", "10 minutes"), "page").count()
+
+    from pyspark.sql import functions as F
+
+    with pytest.raises(PipelineError, match=r"cannot start from the savepoint one.*Nothing was changed"):
+        require_startable(spark, replace(stage.pipeline(), transform=by_page), savepoint)
+    assert "cannot start: " in capsys.readouterr().err
+
+
+def test_forks_go_on_beside_the_original_and_the_better_one_takes_its_place(
+    stage: Stage, kafka: KafkaCluster, topic: str, tmp_path: Path
+) -> None:
+    stage.run()
+    stage.respool("savepoint", "create", "visit-counts", "one")
+    savepoint = stage.store.get("one")
+    same, changed = tmp_path / "same", tmp_path / "changed"
+    for where in (same, changed):
+        stage.respool("savepoint", "fork", "one", str(where))
+    producer.produce(kafka, topic, visits(30, 30 + BATCHES * IN_A_BATCH))
+    with pytest.raises(CheckpointError, match=r"is a fork of .*both would write there.*--sink-suffix"):
+        stage.run(fork=same)
+
+    original, twin, other = at_once(
+        stage.run,
+        lambda: stage.run(fork=same, suffix="-same"),
+        lambda: stage.run("20 minutes", fork=changed, suffix="-changed"),
+    )
+    first = savepoint.manifest.next_batch
+    for told in (original, twin, other):
+        assert [one.batch for one in told] == list(range(first, first + len(told)))
+        assert len(told) >= BATCHES
+        assert sum(one.rows for one in told) == BATCHES * IN_A_BATCH
+
+    with pytest.raises(CheckpointError, match=r"-same has results of another run.*Choose another --sink-suffix"):
+        stage.start_another(tmp_path / "third", "-same")
+
+    # The same code says the same; other windows are other results.
+    report = stage.diff(savepoint, "-same")
+    assert report.summary.different == 0
+    assert report.summary.equal == len(stage.results("-same")) > 5
+    report = stage.diff(savepoint, "-changed")
+    assert report.summary.different > 0
+    assert {one.verdict for one in report.differences} == {"only_a", "only_b"}  # another width is another key
+
+    # The fork's checkpoint becomes the pipeline's; the old one can be had again.
+    before = CheckpointSnapshot(LocalFolder(stage.checkpoint)).query_id
+    told_by = stage.respool("promote", str(changed), "visit-counts", "--yes", "--keep-as", "old")
+    assert f"What the fork wrote stays in Kafka topic {stage.output('-changed')}" in told_by
+    assert "The fork ran a changed pipeline: setting" in told_by
+    assert "windows of 10 minutes → windows of 20 minutes" in told_by
+    after = CheckpointSnapshot(LocalFolder(stage.checkpoint))
+    assert after.query_id == CheckpointSnapshot(LocalFolder(changed)).query_id != before
+    assert stage.store.get("old").manifest.query_id == before
+    with pytest.raises(CheckpointError, match="was promoted: its query goes on in"):
+        stage.run("20 minutes", fork=changed, suffix="-changed")
+    producer.produce(kafka, topic, visits(200, 204))
+    promoted = stage.run("20 minutes")
+    assert promoted[0].batch == after.next_batch
+    # The later visits have closed two windows of 20 minutes, which the fork had begun; the second is half full.
+    assert [count for _, count in sorted(stage.results().items())[-2:]] == [20, 10]

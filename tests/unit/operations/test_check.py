@@ -1,0 +1,158 @@
+"""Mistakes in settings and pipelines are reported without Spark, Kafka and Java."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import respool
+from respool import ConsoleSink, DeltaSink, JsonDecoder, KafkaSink, Pipeline, RespoolError, Sessions, Windows
+from respool.operations.check import check, require_sound
+from respool.pipeline.registry import BUILT_IN
+from respool.settings import Settings
+
+GOOD = Pipeline(
+    name="orders",
+    topic="orders",
+    decode=JsonDecoder("shop STRING NOT NULL, amount DOUBLE, ordered_at TIMESTAMP", event_time="ordered_at"),
+    transform=lambda events: events,
+    watermark="10 minutes",
+    sink=KafkaSink("totals", key=("window", "shop")),
+    results=Windows("1 hour"),
+)
+
+
+def problem(one: Pipeline, **settings: Any) -> str:
+    with pytest.raises(RespoolError) as caught:
+        require_sound([one], Settings(**settings))
+    return str(caught.value)
+
+
+def test_all_built_in_pipelines_are_sound() -> None:
+    found = check(*BUILT_IN, settings_=Settings())
+    assert [(one.subject, one.level) for one in found] == [(name, "ok") for name in ("respool.toml", *BUILT_IN)]
+    require_sound([GOOD], Settings())
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"decode": JsonDecoder("shop STRNG, at TIMESTAMP", "at")}, "'STRNG' at character 6 .* Did you mean 'string'"),
+        ({"decode": JsonDecoder("shop STRING at TIMESTAMP", "at")}, "it has 'at' at character 13, where a comma"),
+        ({"decode": JsonDecoder("at TIMESTAMP", "time")}, "event time 'time' is not one of its fields"),
+        ({"decode": JsonDecoder("at STRING", "at")}, "must be declared as TIMESTAMP"),
+        ({"decode": JsonDecoder("at TIMESTAMP, a INT, A INT", "at")}, "has the field 'a' twice"),
+        ({"output_mode": "updte"}, "is 'updte'. Did you mean 'update'"),
+        ({"output_mode": "complete", "watermark": None, "stateless": True, "results": None}, "needs an aggregation"),
+        ({"watermark": None}, "no watermark: no result would ever be complete"),
+        ({"topic": "my orders"}, "reads the topic 'my orders', which is not a name"),
+        ({"sink": KafkaSink("a/b")}, "writes to the topic 'a/b', which is not a name"),
+        ({"sink": KafkaSink("t", key="shop")}, "expected a tuple of names"),  # type: ignore[arg-type]
+        ({"sink": KafkaSink("t", key=("shop", "shop"))}, "has a column twice"),
+        ({"sink": KafkaSink("t", key=("shop", "gone"), withdrawn="gone")}, "Leave it out of the key"),
+        ({"sink": object()}, "writes to a object, which is not a sink"),
+        ({"transform": None}, "is not a function"),
+        ({"results": Sessions("10m", key=("shp",))}, "not a field of its events .*Did you mean 'shop'"),
+    ],
+)
+def test_a_mistake_in_a_pipeline_is_reported(changes: dict[str, Any], told: str) -> None:
+    import re
+
+    assert re.search(told, problem(replace(GOOD, **changes)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"bootstrap_servers": "localhost"}, "is not HOST:PORT"),
+        ({"kafka": {"security.protocol": "SSL"}}, "embedded broker"),
+        ({"kafka": {"bootstrap.servers": "a:1", "sasl.username": "alice"}}, "no sasl.mechanism"),
+        ({"spark": {"spark.remote": "sc://x"}}, "Spark Connect"),
+        ({"spark": {"spark.api.mode": "connect"}}, "Spark Connect"),
+    ],
+)
+def test_settings_that_no_run_could_use_are_reported(settings: dict[str, Any], told: str) -> None:
+    assert told in problem(GOOD, **settings)
+    (found,) = check("sessions", settings_=Settings(**settings))
+    assert (found.subject, found.level) == ("respool.toml", "wrong")
+    assert told in found.message
+
+
+@pytest.mark.parametrize("name", ["SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"])
+def test_a_variable_for_spark_connect_is_reported(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "sc://localhost")
+    assert f"The variable {name} is set" in problem(GOOD)
+
+
+def test_a_key_that_looks_misspelt_is_doubtful_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    doubtful = replace(GOOD, sink=DeltaSink("t", key=("window", "shops")))
+    require_sound([doubtful], Settings())
+    monkeypatch.setattr("respool.operations.check.find_pipeline", lambda *_: doubtful)
+    _, found = check("sessions", settings_=Settings())
+    assert found.level == "doubtful"
+    assert "has the column 'shops'" in found.message
+    assert "Did you mean 'shop'?" in found.message
+
+
+def test_without_names_the_pipelines_of_the_settings_are_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "respool.toml").write_text(
+        "[pipelines.sessions]\ngapp = '1m'\n[pipelines.visit-counts]\nwindow = '1m'\n[pipelines.TYPO]\nx = 1\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    found = respool.check()
+    assert [(one.subject, one.level) for one in found] == [
+        ("respool.toml", "wrong"),
+        ("sessions", "wrong"),
+        ("visit-counts", "ok"),
+    ]
+    assert "[pipelines.TYPO] in respool.toml is not of a pipeline" in found[0].message
+    assert "Did you mean 'gap'?" in found[1].message
+    (tmp_path / "respool.toml").write_text("hoome = 'x'\n")
+    (wrong,) = respool.check("sessions")
+    assert "Did you mean 'home'?" in wrong.message
+
+
+def run(folder: Path, *words: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command where there is no Java."""
+    inherited = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PATH")}
+    command = [sys.executable, "-m", "respool", *words]
+    return subprocess.run(command, cwd=folder, env={**inherited, **environ}, capture_output=True, text=True, timeout=60)
+
+
+def test_the_command_needs_no_java_and_its_exit_code_says_what_was_found(tmp_path: Path) -> None:
+    good = run(tmp_path, "check", "sessions", "visit-counts")
+    assert (good.returncode, good.stderr) == (0, "")
+    assert [line.split() for line in good.stdout.splitlines()] == [
+        ["ok", "respool.toml"],
+        ["ok", "sessions"],
+        ["ok", "visit-counts"],
+    ]
+    (tmp_path / "shop.py").write_text(
+        "from respool import *\nfrom respool import Pipeline, ConsoleSink, JsonDecoder\n"
+        "orders = Pipeline('orders', 'orders', lambda rows: rows, ConsoleSink(), JsonDecoder('at TIMESTAM', 'at'))\n"
+    )
+    bad = run(tmp_path, "check", "shop:orders", "--json")
+    assert bad.returncode == 1
+    assert [one["level"] for one in json.loads(bad.stdout)] == ["ok", "wrong"]
+    (tmp_path / "respool.toml").write_text("[[")
+    assert run(tmp_path, "check").returncode == 1
+
+
+def test_a_run_checks_before_it_starts_anything(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "from respool import Pipeline, ConsoleSink, JsonDecoder\n"
+        "orders = Pipeline('orders', 'orders', lambda rows: rows, ConsoleSink(), JsonDecoder('at TIMESTAM', 'at'))\n"
+    )
+    found = run(tmp_path, "run", "shop:orders", "--bootstrap-servers", "127.0.0.1:1")
+    assert found.returncode == 1
+    assert found.stderr.startswith("error: The pipeline orders: The decoder's schema 'at TIMESTAM' is not readable")
+    assert sorted(one.name for one in tmp_path.iterdir() if one.name != "__pycache__") == ["shop.py"]
+    console = Pipeline("p", "t", lambda rows: rows, ConsoleSink())
+    require_sound([console], Settings())

@@ -1,0 +1,387 @@
+"""Checkpoints and their sinks on S3, as the real command meets them: on an S3 server of this machine."""
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from moto.server import ThreadedMotoServer
+from typer.testing import CliRunner
+
+from respool.checkpoint.journal import history
+from respool.cli.app import app
+from respool.errors import CheckpointError
+from respool.storage import lease
+from respool.storage.remote import RemoteFolder
+from support.golden import unpack
+
+BUCKET = "test-bucket"
+CHECKPOINT = f"s3://{BUCKET}/checkpoint"
+_PLAIN = {"allow_http": "true"}
+_CHANGING = ("create", "replace", "move", "delete")
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """An S3 server."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def s3(endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    """The server's filesystem with one empty bucket, to which the environment points."""
+    s3fs = pytest.importorskip("s3fs")
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setattr(lease, "_SETTLE", 0.0)
+    files = s3fs.S3FileSystem(use_listings_cache=False)
+    if files.exists(BUCKET):
+        files.rm(BUCKET, recursive=True)
+    files.mkdir(BUCKET)
+    yield files
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint as Spark leaves it on S3, where Hadoop keeps no checksums: 14 batches, with state."""
+    folder = unpack(tmp_path_factory.mktemp("golden"), "rocksdb")
+    for file in folder.rglob(".*.crc"):
+        file.unlink()
+    return folder
+
+
+@pytest.fixture
+def checkpoint(s3: Any, golden: Path) -> dict[str, str]:
+    """The golden checkpoint on S3; what Spark sees of it."""
+    _upload(s3, golden)
+    return seen(s3)
+
+
+def _upload(s3: Any, folder: Path, but: Iterable[str] = ()) -> None:
+    paths = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    s3.pipe({f"{BUCKET}/checkpoint/{name}": path.read_bytes() for name, path in paths.items() if name not in but})
+
+
+def seen(s3: Any, folder: str = "checkpoint") -> dict[str, str]:
+    """Return all files that Spark sees, with the checksums of their bytes."""
+    found = s3.find(f"{BUCKET}/{folder}", detail=True)
+    files = {path.removeprefix(f"{BUCKET}/{folder}/"): str(info["ETag"]) for path, info in found.items()}
+    return {path: checksum for path, checksum in files.items() if not path.startswith("_respool/")}
+
+
+@pytest.fixture
+def run(respool: str, s3: Any, tmp_path: Path) -> Run:
+    """Runs `respool checkpoint` with the server's address in the environment, and nothing else."""
+
+    def run(*words: str, environ: Mapping[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+        environ = {name: value for name, value in {**os.environ, **(environ or {})}.items() if value}
+        line = [respool, "checkpoint", *words]
+        return subprocess.run(line, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=False)
+
+    return run
+
+
+def ok(done: "subprocess.CompletedProcess[str]") -> Any:
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def error(done: "subprocess.CompletedProcess[str]") -> str:
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("error: ")
+    return " ".join((done.stdout + done.stderr).split())
+
+
+def here(*words: str) -> None:
+    """Run `respool checkpoint` in this process, which is quicker, and can be made to fail."""
+    CliRunner().invoke(app, ["checkpoint", *words], catch_exceptions=False)
+
+
+# Golden checkpoints come without the files that their queries read.
+FLAGS = ("--stopped", "--allow-data-loss", "--yes")
+REWIND = ("rewind", CHECKPOINT, "--last", "2", *FLAGS)
+
+
+def test_show_verify_rewind_and_undo(run: Run, s3: Any, checkpoint: dict[str, str], golden: Path) -> None:
+    shown, local = ok(run("show", CHECKPOINT, "--json")), ok(run("show", str(golden), "--json"))
+    assert {**shown, "root": ""} == {**local, "root": ""}
+    verified = ok(run("verify", CHECKPOINT, "--json"))
+    assert verified["checks"] == ok(run("verify", str(golden), "--json"))["checks"]
+
+    assert "may run" in error(run("rewind", CHECKPOINT, "--last", "2", "--yes"))
+    assert seen(s3) == checkpoint
+    ok(run(*REWIND, "--json", "--reason", "a trial"))
+    now = seen(s3)
+    gone = set(checkpoint) - set(now)
+    assert {path: checkpoint[path] for path in now} == now
+    assert {"offsets/12", "offsets/13", "commits/12", "commits/13"} <= gone
+    assert all(path.rsplit("/", 1)[1].split(".")[0] in ("12", "13", "14") for path in gone)
+    assert ok(run("verify", CHECKPOINT, "--json"))["ok"]
+    [past] = ok(run("history", CHECKPOINT, "--json"))
+    assert past["reason"] == "a trial"
+
+    ok(run("undo", CHECKPOINT, "--yes", "--json"))
+    assert seen(s3) == checkpoint
+    again = ok(run("show", CHECKPOINT, "--json"))
+    assert [one["operation"] for one in again["rewinds"]] == ["rewind", "undo"]
+    assert {**again, "rewinds": []} == shown
+    assert "No change" in error(run("undo", CHECKPOINT, "--yes"))
+
+
+def test_verify_finds_what_is_missing(s3: Any, run: Run, checkpoint: dict[str, str]) -> None:
+    s3.rm(f"{BUCKET}/checkpoint/commits/13")
+    s3.rm(f"{BUCKET}/checkpoint/state/0/1/13.zip")
+    broken = run("verify", CHECKPOINT, "--json")
+    assert broken.returncode == 3
+    assert "state/0/1/13.zip" in broken.stdout or "version 13" in broken.stdout
+
+
+def test_a_dry_run_changes_nothing(run: Run, s3: Any, checkpoint: dict[str, str]) -> None:
+    ok(run("rewind", CHECKPOINT, "--to-batch", "0", "--stopped", "--allow-data-loss", "--dry-run", "--json"))
+    assert s3.find(f"{BUCKET}/checkpoint") == sorted(f"{BUCKET}/checkpoint/{path}" for path in checkpoint)
+
+
+class Cut(Exception):
+    """The process ends here."""
+
+
+def test_a_rewind_that_is_cut_off_anywhere_is_finished_by_the_same_command(
+    s3: Any, golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stateless = shutil.copytree(golden, tmp_path / "stateless", ignore=shutil.ignore_patterns("state"))
+    _upload(s3, stateless)
+    checkpoint = seen(s3)
+    command = ("rewind", CHECKPOINT, "--to-batch", "13", *FLAGS)
+    here(*command)
+    rewound = seen(s3)
+    assert rewound.keys() < checkpoint.keys()
+    cut_off = 0
+    while True:
+        s3.rm(f"{BUCKET}/checkpoint/_respool", recursive=True)
+        _upload(s3, stateless, but=rewound)
+        with monkeypatch.context() as broken:
+            _break(broken, cut_off)
+            try:
+                here(*command)
+                break  # there are no more changes
+            except Cut:
+                cut_off += 1
+        now = seen(s3)
+        assert now in (checkpoint, rewound) or "offsets/14" in now  # which keeps Spark from starting
+        if history.pending(RemoteFolder(CHECKPOINT)) is not None or now == checkpoint:
+            here(*command)
+        assert seen(s3) == rewound
+        assert len(history.past(RemoteFolder(CHECKPOINT))) == 1
+    assert cut_off > len(checkpoint) - len(rewound)
+
+
+def _break(broken: pytest.MonkeyPatch, at: int) -> None:
+    """Make the change of that number fail; leases do not count."""
+    changes: list[str] = []
+
+    def failing(name: str) -> Callable[..., Any]:
+        change = getattr(RemoteFolder, name)
+
+        def run(self: RemoteFolder, path: str, *rest: Any) -> Any:
+            if not path.endswith("lease.json"):
+                changes.append(path)
+                if len(changes) - 1 == at:
+                    raise Cut
+            return change(self, path, *rest)
+
+        return run
+
+    for name in _CHANGING:
+        broken.setattr(RemoteFolder, name, failing(name))
+
+
+def test_a_move_that_was_cut_off_between_copy_and_delete(s3: Any, checkpoint: dict[str, str]) -> None:
+    files = RemoteFolder(CHECKPOINT)
+    s3.cp_file(f"{BUCKET}/checkpoint/offsets/13", f"{BUCKET}/checkpoint/_respool/13")
+    files.move("offsets/13", "_respool/13")
+    files.move("offsets/13", "_respool/13")
+    assert "offsets/13" not in seen(s3)
+    assert s3.info(f"{BUCKET}/checkpoint/_respool/13")["ETag"] == checkpoint["offsets/13"]
+    with pytest.raises(CheckpointError, match="vanished"):
+        files.move("offsets/99", "_respool/99")
+
+
+# --- sinks on S3 ------------------------------------------------------------------------------------------------------
+
+
+def test_a_delta_table_on_s3(run: Run, s3: Any, golden: Path, checkpoint: dict[str, str]) -> None:
+    query = json.loads((golden / "metadata").read_text())["id"]
+    table = f"s3://{BUCKET}/table"
+    for batch in (11, 12, 13):
+        noted = CommitProperties(app_transactions=[Transaction(query, batch)])
+        rows = pa.table({"batch": [batch]})
+        write_deltalake(table, rows, mode="append", commit_properties=noted, storage_options=_PLAIN)
+    assert "would skip batches 12 to 13" in error(run(*REWIND, "--sink", f"delta:s3a://{BUCKET}/table"))
+    ok(run(*REWIND, "--sink", f"delta:{table}", "--restore-sink", "--json"))
+    restored = DeltaTable(table, storage_options=_PLAIN)
+    assert (restored.count(), restored.transaction_version(query)) == (1, 11)
+    ok(run("undo", CHECKPOINT, "--yes", "--json"))
+    back = DeltaTable(table, storage_options=_PLAIN)
+    assert (back.count(), back.transaction_version(query)) == (3, 13)
+    assert seen(s3) == checkpoint
+
+
+def test_a_file_sink_on_s3(s3: Any, checkpoint: dict[str, str]) -> None:
+    """Spark knows the bucket as s3a://, the user as s3://."""
+    entries = [json.dumps({"path": f"s3a://{BUCKET}/out/part-{batch}.json", "action": "add"}) for batch in range(14)]
+    logs = {str(batch): [entry] for batch, entry in enumerate(entries) if batch != 9} | {"9.compact": entries[:10]}
+    files = {f"_spark_metadata/{name}": "\n".join(["v1", *lines]) for name, lines in logs.items()}
+    files |= {f"part-{batch}.json": "{}" for batch in range(14)}
+    s3.pipe({f"{BUCKET}/out/{name}": text.encode() for name, text in files.items()})
+    before = seen(s3, "out")
+    here(*REWIND, "--sink", f"files:s3://{BUCKET}/out", "--restore-sink")
+    gone = {"_spark_metadata/12", "_spark_metadata/13", "part-12.json", "part-13.json"}
+    assert seen(s3, "out").keys() == before.keys() - gone
+    here("undo", CHECKPOINT, "--yes")
+    assert seen(s3, "out") == before
+
+
+# --- what a user gets wrong -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("s3://no-such-bucket/checkpoint", "no-such-bucket"),
+        (f"s3://{BUCKET}/nothing", "nothing is there"),
+        ("gs://bucket/checkpoint", "gcsfs"),
+        ("abfs://container/checkpoint", "adlfs"),
+        ("nosuch://bucket/checkpoint", "nosuch"),
+    ],
+)
+def test_a_place_that_cannot_be_had(s3: Any, url: str, told: str) -> None:
+    for words in (("show", url), ("rewind", url, "--last", "1", "--yes"), ("undo", url, "--yes")):
+        with pytest.raises(CheckpointError, match=told):
+            here(*words)
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("s3://no-such-bucket/table", "bucket does not exist"),
+        (f"s3://{BUCKET}/checkpoint", "is no Delta table"),
+        ("gs://bucket/table", "gcsfs"),
+    ],
+)
+def test_a_table_that_cannot_be_had(s3: Any, checkpoint: dict[str, str], url: str, told: str) -> None:
+    with pytest.raises(CheckpointError, match=told):
+        here(*REWIND, "--sink", f"delta:{url}")
+    assert seen(s3) == checkpoint
+
+
+def test_no_credentials(run: Run, golden: Path) -> None:
+    none = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
+    assert "credentials" in error(run("show", CHECKPOINT, environ=none))
+    words = ("rewind", str(golden), "--last", "1", "--dry-run", "--sink", f"delta:s3://{BUCKET}/table")
+    assert "credentials" in error(run(*words, environ=none))
+
+
+# Savepoints on S3
+
+STORE = f"s3://{BUCKET}/savepoints"
+
+
+def called(*words: str) -> Any:
+    """Run a command of `respool` in this process, and return its JSON."""
+    done = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_savepoints_from_to_and_on_s3(s3: Any, checkpoint: dict[str, str], golden: Path, tmp_path: Path) -> None:
+    on_s3, local = ("--savepoints", STORE), ("--savepoints", str(tmp_path / "store"))
+    made = called("savepoint", "create", CHECKPOINT, "one", "--batch", "11", *on_s3)
+    assert (made["batch"], made["checkpoint"]) == (11, CHECKPOINT)
+    assert called("savepoint", "verify", "one", *on_s3)["ok"]
+    assert [one["name"] for one in called("savepoint", "list", *on_s3)] == ["one"]
+
+    # Put back, then taken back.
+    called("savepoint", "restore", "one", CHECKPOINT, "--yes", "--stopped", "--allow-data-loss", *on_s3)
+    assert called("checkpoint", "show", CHECKPOINT, *on_s3)["next_batch"] == 12
+    assert called("checkpoint", "verify", CHECKPOINT)["ok"]
+    called("checkpoint", "undo", CHECKPOINT, "--yes")
+    assert seen(s3) == checkpoint
+
+    # From S3 to this disk and on, with the same bytes.
+    copied = called("savepoint", "copy", "one", str(tmp_path / "store"), *on_s3)
+    assert called("savepoint", "verify", "one", *local)["ok"]
+    assert copied["bytes"] == made["bytes"]
+    back = called("savepoint", "copy", "one", STORE, "--as", "two", *local)
+    assert back["location"] == f"{STORE}/two"
+
+    # A second query from it, on S3 and on this disk.
+    forked = f"s3://{BUCKET}/fork"
+    called("savepoint", "fork", "two", forked, "--allow-data-loss", *on_s3)
+    shown = called("checkpoint", "show", forked, *on_s3)
+    assert shown["next_batch"] == 12
+    assert shown["query_id"] != made["query_id"]
+    assert called("checkpoint", "verify", forked)["ok"]
+    called("savepoint", "fork", "two", str(tmp_path / "fork"), "--allow-data-loss", *on_s3)
+    assert called("checkpoint", "verify", str(tmp_path / "fork"))["ok"]
+    called("promote", forked, CHECKPOINT, "--yes", "--stopped", "--keep-as", "old", *on_s3)
+    assert called("checkpoint", "show", CHECKPOINT, *on_s3)["query_id"] == shown["query_id"]
+    assert called("savepoint", "show", "old", *on_s3)["batch"] == 13
+
+    CliRunner().invoke(app, ["savepoint", "delete", "one", "--yes", *on_s3], catch_exceptions=False)
+    assert not s3.exists(f"{BUCKET}/savepoints/one")
+    with pytest.raises(CheckpointError, match=r"There is no savepoint one in s3://.*Savepoints there: two, old"):
+        called("savepoint", "show", "one", *on_s3)
+
+
+def test_a_savepoint_and_a_fork_that_are_cut_off_on_s3_are_not_there(
+    s3: Any, golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stateless = shutil.copytree(golden, tmp_path / "stateless", ignore=shutil.ignore_patterns("state"))
+    _upload(s3, stateless)
+    checkpoint, forked = seen(s3), f"s3://{BUCKET}/fork"
+    create = ("savepoint", "create", CHECKPOINT, "one", "--savepoints", STORE)
+    fork = ("savepoint", "fork", "one", forked, "--savepoints", STORE)
+    for words, folder in ((create, "savepoints"), (fork, "fork")):
+        cut_off = 0
+        while True:
+            if s3.exists(f"{BUCKET}/{folder}"):
+                s3.rm(f"{BUCKET}/{folder}", recursive=True)
+            with monkeypatch.context() as broken:
+                _break(broken, cut_off)
+                try:
+                    called(*words)
+                    break  # there are no more changes
+                except Cut:
+                    cut_off += 3
+            assert seen(s3) == checkpoint
+            if folder == "savepoints":
+                assert not s3.exists(f"{BUCKET}/savepoints/one/manifest.json")
+            else:  # nothing, what Spark does not start on, or all of it
+                found = set(seen(s3, "fork"))
+                saved = {one["path"] for one in called("savepoint", "show", "one", "--savepoints", STORE)["files"]}
+                assert not found or "offsets/14" in found or found == saved
+        assert cut_off > 6

@@ -1,0 +1,47 @@
+"""What is printed of records and files cannot control a terminal."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from respool.cli.render import output
+from respool.text import printable, printable_json
+
+EVIL = "\x1b]0;title\x07\x1b[2J\rgone\x9b31m\u202etxt\x00\x7f\ud800"
+
+
+def test_control_characters_are_escaped() -> None:
+    assert printable(EVIL) == ("\\x1b]0;title\\x07\\x1b[2J\\x0dgone\\x9b31m\\u202etxt\\x00\\x7f\\ud800")
+    assert printable("two\nlines\tand é 漢 ✍️ 👩‍💻 \\x1b") == "two\nlines\tand é 漢 ✍️ 👩‍💻 \\x1b"
+    assert printable("a\nb\tc", keep="") == "a\\x0ab\\x09c"
+
+
+def test_json_stays_the_same_value() -> None:
+    text = printable_json(json.dumps({"key": EVIL}, ensure_ascii=False))
+    assert json.loads(text) == {"key": EVIL}
+    assert not any(ord(one) < 32 or 127 <= ord(one) < 160 for one in text)
+
+
+@given(st.text())
+def test_any_text_can_be_printed(text: str) -> None:
+    printable(text).encode()
+
+
+@pytest.mark.parametrize("way", ["out", "say", "table", "json"])
+def test_every_way_to_print_escapes(way: str, capsys: pytest.CaptureFixture[str]) -> None:
+    match way:
+        case "out":
+            output.print_result(EVIL)
+        case "say":
+            output.print_note(EVIL)
+        case "table":
+            output.table([{"a\x1b": EVIL, "n": 1}, {"a\x1b": "line\nline", "n": 2}], ("a\x1b", "n"), "")
+        case "json":
+            output.out_json({EVIL: [EVIL]})
+    printed = "".join(capsys.readouterr())
+    assert "\x1b" not in printed
+    assert "\x9b" not in printed
+    assert "\r" not in printed
+    assert printed.count("\n") == (3 if way == "table" else 1)
