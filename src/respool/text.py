@@ -45,3 +45,12 @@ def did_you_mean(word: str, choices: "list[str]") -> str:
 
     near = difflib.get_close_matches(word, choices, n=1)
     return f" Did you mean '{near[0]}'?" if near else ""
+
+
+def size(count: float) -> str:
+    """Return a number of bytes in a readable unit."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

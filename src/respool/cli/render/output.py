@@ -1,4 +1,4 @@
-"""How results look: tables for people, JSON for programs, one voice for messages."""
+"""How commands print: results to standard output as tables, text or JSON; messages to standard error."""
 
 import json
 import sys
@@ -10,6 +10,7 @@ from textwrap import wrap
 from typing import Any, TextIO
 
 from respool.text import printable, printable_json
+from respool.text import size as size
 
 _NARROWEST = 12  # of a column that is folded
 _UNLIMITED = 10_000
@@ -21,7 +22,7 @@ def width() -> int:
 
 
 def print_note(message: str) -> None:
-    """Tell the user what happens, on standard error: standard output is for results."""
+    """Print what happens to standard error: standard output is for results."""
     _print(printable(message), sys.stderr)
 
 
@@ -89,23 +90,14 @@ def _cell(value: Any) -> str:
     return printable(str(value), keep="")
 
 
-def size(count: float) -> str:
-    """Return a number of bytes as people read it."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
-
-
 def throttled(what: str) -> Callable[[int, int], None]:
-    """Return what tells how far a long work is, every other second."""
+    """Return a progress callback that prints at most every two seconds."""
     last = time.monotonic()
 
-    def tell(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         nonlocal last
         if time.monotonic() - last > 2:
             last = time.monotonic()
             print_note(f"{done:,} of {total:,} {what} …")
 
-    return tell
+    return report
