@@ -25,10 +25,10 @@ def write(tmp_path: Path) -> Write:
 
 
 def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
-    found = load(environ={}, folder=tmp_path)
-    assert found == Settings(home=tmp_path / ".respool")
-    assert (found.master, found.broker_port, found.timezone) == ("local[*]", 9092, None)
-    assert (found.checkpoints, found.logs) == (tmp_path / ".respool/checkpoints", tmp_path / ".respool/logs")
+    settings = load(environ={}, folder=tmp_path)
+    assert settings == Settings(home=tmp_path / ".respool")
+    assert (settings.master, settings.broker_port, settings.timezone) == ("local[*]", 9092, None)
+    assert (settings.checkpoints, settings.logs) == (tmp_path / ".respool/checkpoints", tmp_path / ".respool/logs")
 
 
 def test_a_flag_wins_over_a_variable_a_variable_over_the_file_the_file_over_the_default(
@@ -121,7 +121,7 @@ def test_a_file_that_is_not_utf8_is_told(tmp_path: Path, write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("home = 3", "home in .* is 3; expected text in quotes"),
         ("master = true", "master in .* is True; expected text in quotes"),
@@ -132,9 +132,9 @@ def test_a_file_that_is_not_utf8_is_told(tmp_path: Path, write: Write) -> None:
         ("[spark]\nspark.x = 2024-01-01", "spark.spark.x in .*; expected text, a number, true or false"),
     ],
 )
-def test_a_value_of_the_wrong_type_is_told(tmp_path: Path, write: Write, text: str, told: str) -> None:
+def test_a_value_of_the_wrong_type_is_told(tmp_path: Path, write: Write, text: str, message: str) -> None:
     write(text)
-    with pytest.raises(SettingsError, match=told):
+    with pytest.raises(SettingsError, match=message):
         load(environ={}, folder=tmp_path)
 
 
@@ -220,14 +220,14 @@ def test_secrets_are_taken_from_variables_and_files(tmp_path: Path, write: Write
         spark.hadoop.fs.s3a.secret.key = "env:S3_KEY"
         spark.eventLog.dir = "file:///var/events"
     """)
-    found = load(environ={"KAFKA_USER": "alice", "S3_KEY": "key"}, folder=tmp_path)
-    assert found.kafka == {
+    settings = load(environ={"KAFKA_USER": "alice", "S3_KEY": "key"}, folder=tmp_path)
+    assert settings.kafka == {
         "sasl.username": "alice",
         "sasl.password": "with blank ",
         "sasl.jaas.config": "with blank ",
         "client.id": "env:",
     }
-    assert found.spark == {"spark.hadoop.fs.s3a.secret.key": "key", "spark.eventLog.dir": "file:///var/events"}
+    assert settings.spark == {"spark.hadoop.fs.s3a.secret.key": "key", "spark.eventLog.dir": "file:///var/events"}
 
 
 def test_a_secret_in_the_users_own_folder_is_found(
@@ -304,7 +304,7 @@ def test_parameters_of_pipelines_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("/dev/full", "a regular file"),
         ("/dev/zero", "a regular file"),
@@ -312,12 +312,12 @@ def test_parameters_of_pipelines_are_read(tmp_path: Path) -> None:
         ("large", "at most"),
     ],
 )
-def test_a_file_without_an_end_is_not_read(tmp_path: Path, write: Write, name: str, told: str) -> None:
+def test_a_file_without_an_end_is_not_read(tmp_path: Path, write: Write, name: str, message: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "large").touch()
     os.truncate(tmp_path / "large", 20 * 2**30)
     write(f'[kafka]\nsasl.password = "file:{name}"')
-    with pytest.raises(SettingsError, match=f"{name}, which cannot be read: .*{told}"):
+    with pytest.raises(SettingsError, match=f"{name}, which cannot be read: .*{message}"):
         load(environ={}, folder=tmp_path)
 
 
@@ -347,7 +347,7 @@ def test_a_home_that_is_a_url_is_refused(tmp_path: Path, write: Write, home: str
         load(
             {"home": Path(home)} if way == "flag" else {}, {"RESPOOL_HOME": home} if way == "variable" else {}, tmp_path
         )
-    assert sorted(one.name for one in tmp_path.iterdir()) == (["respool.toml"] if way == "file" else [])
+    assert sorted(path.name for path in tmp_path.iterdir()) == (["respool.toml"] if way == "file" else [])
 
 
 def test_a_home_that_is_a_file_is_refused(tmp_path: Path) -> None:

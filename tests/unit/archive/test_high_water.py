@@ -146,5 +146,5 @@ def test_the_newest_commits_tell_what_is_archived(
 def test_commits_of_this_machine_are_read_without_the_jvm(tmp_path: Path) -> None:
     write_part(tmp_path, "visits", [(0, 0, SEVEN)])
     write_part(tmp_path, "visits", [(0, 1, SEVEN)])
-    found = high_water.catch_up(None, str(tmp_path), ArchivedOffsets(-1))  # type: ignore[arg-type]
-    assert found == ArchivedOffsets(1, {("visits", 0): 1})
+    offsets = high_water.catch_up(None, str(tmp_path), ArchivedOffsets(-1))  # type: ignore[arg-type]
+    assert offsets == ArchivedOffsets(1, {("visits", 0): 1})

@@ -61,10 +61,10 @@ def run(respool: str, tmp_path: Path) -> Run:
     return run
 
 
-def fails(result: "subprocess.CompletedProcess[str]", code: int, *told: str) -> None:
+def fails(result: "subprocess.CompletedProcess[str]", code: int, *expected: str) -> None:
     """Expect one message that tells all of this, nothing on standard output, and no stack trace."""
     assert result.returncode == code, result.stderr
-    for words in told:
+    for words in expected:
         assert words in result.stderr
     assert "Traceback" not in result.stderr
     assert result.stdout == ""
@@ -118,7 +118,7 @@ def test_pipelines_are_listed(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["bogus"], "No such command 'bogus'"),
         (["broker", "bogus"], "No such command 'bogus'"),
@@ -135,15 +135,15 @@ def test_pipelines_are_listed(run: Run) -> None:
         (["generate", "--late", "2"], "--late"),
     ],
 )
-def test_wrong_usage_exits_with_2(run: Run, tmp_path: Path, words: list[str], told: str) -> None:
+def test_wrong_usage_exits_with_2(run: Run, tmp_path: Path, words: list[str], message: str) -> None:
     (tmp_path / "mine.py").write_text(MINE)
-    fails(run(*words), 2, told, "--help")
+    fails(run(*words), 2, message, "--help")
     assert not (tmp_path / ".respool").exists()
 
 
 def test_an_unknown_pipeline_is_told_with_the_nearest(run: Run) -> None:
-    told = "There is no pipeline 'micro-bach'. Did you mean 'micro-batch'? The pipelines are: visit-counts, "
-    fails(run("run", "micro-bach"), 1, told, "module:object")
+    message = "There is no pipeline 'micro-bach'. Did you mean 'micro-batch'? The pipelines are: visit-counts, "
+    fails(run("run", "micro-bach"), 1, message, "module:object")
 
 
 MINE = """
@@ -156,7 +156,7 @@ number = 3
 
 
 @pytest.mark.parametrize(
-    ("source", "name", "told"),
+    ("source", "name", "message"),
     [
         ("", "elsewhere:orders", "The module elsewhere of elsewhere:orders cannot be found. Run respool in its folder"),
         ("", "mine.deeper:orders", "The module mine.deeper of mine.deeper:orders cannot be found"),
@@ -173,10 +173,10 @@ number = 3
     ],
 )
 def test_a_pipeline_of_ones_own_that_cannot_be_had_is_told(
-    run: Run, tmp_path: Path, source: str, name: str, told: str
+    run: Run, tmp_path: Path, source: str, name: str, message: str
 ) -> None:
     (tmp_path / "mine.py").write_text(source)
-    fails(run("run", name), 1, told)
+    fails(run("run", name), 1, message)
     assert not (tmp_path / ".respool").exists()
 
 
@@ -261,7 +261,7 @@ def test_a_home_inside_a_file_is_told(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("checkpoint", "show", "hdfs://nowhere:1/x"), "hdfs://nowhere:1/x cannot be opened"),
         (("checkpoint", "show", "ftp://127.0.0.1:1/x"), "ftp://127.0.0.1:1/x cannot be opened"),
@@ -283,9 +283,9 @@ def test_a_home_inside_a_file_is_told(run: Run, tmp_path: Path) -> None:
         (("run", "sessions", "--bootstrap-servers", "localhost"), "is not HOST:PORT"),
     ],
 )
-def test_what_cannot_be_used_is_told_once(run: Run, words: tuple[str, ...], told: str, tmp_path: Path) -> None:
+def test_what_cannot_be_used_is_told_once(run: Run, words: tuple[str, ...], message: str, tmp_path: Path) -> None:
     result = run(*words)
-    assert told in result.stderr
+    assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert result.stderr.count("error: ") == 1
     assert result.returncode == 1

@@ -61,17 +61,17 @@ def test_a_checkpoint_is_shown(run: Command, checkpoint: Path) -> None:
 
 
 def test_json_has_all_of_it(run: Command, checkpoint: Path) -> None:
-    found = json.loads(run("show", "mine", "--json").stdout)
-    assert found["query_id"] == json.loads((checkpoint / "metadata").read_text())["id"]
-    assert found["kept"] == len(found["batches"]) == found["newest"] + 1
-    assert found["earliest"] == {"batch": 0, "why": "it is the first batch"}
-    assert found["settings"]["shuffle partitions"] == "2"
-    read = [source["records"] for batch in found["batches"] for source in batch["sources"]]
+    shown = json.loads(run("show", "mine", "--json").stdout)
+    assert shown["query_id"] == json.loads((checkpoint / "metadata").read_text())["id"]
+    assert shown["kept"] == len(shown["batches"]) == shown["newest"] + 1
+    assert shown["earliest"] == {"batch": 0, "why": "it is the first batch"}
+    assert shown["settings"]["shuffle partitions"] == "2"
+    read = [source["records"] for batch in shown["batches"] for source in batch["sources"]]
     assert sum(read) > 0
-    assert all(batch["committed"] for batch in found["batches"])
-    assert found["operators"][0]["partitions"] == 2
+    assert all(batch["committed"] for batch in shown["batches"])
+    assert shown["operators"][0]["partitions"] == 2
     few = json.loads(run("show", "mine", "--json", "--batches", "2").stdout)
-    assert few["batches"] == found["batches"][-2:]
+    assert few["batches"] == shown["batches"][-2:]
 
 
 def test_a_rewind_asks_and_can_be_taken_back(run: Command, checkpoint: Path) -> None:
@@ -186,7 +186,7 @@ def test_old_rewinds_are_purged(run: Command, checkpoint: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("rewind", "mine"), "name one of --to-batch, --to-time, --to-offsets and --last"),
         (("rewind", "mine", "--to-batch", "1", "--last", "1"), "name one of"),
@@ -207,12 +207,12 @@ def test_old_rewinds_are_purged(run: Command, checkpoint: Path) -> None:
     ],
 )
 def test_wrong_input_is_told_and_changes_nothing(
-    words: tuple[str, ...], told: str, run: Command, checkpoint: Path
+    words: tuple[str, ...], message: str, run: Command, checkpoint: Path
 ) -> None:
     before = names(checkpoint)
     done = run(*words)
     assert done.returncode != 0
-    assert told in done.stderr + done.stdout
+    assert message in done.stderr + done.stdout
     assert "Traceback" not in done.stderr
     assert names(checkpoint) == before
 
@@ -242,8 +242,8 @@ def test_a_time_is_read_in_the_zone_of_respool_toml_unless_another_is_given(
     def batch(*words: str) -> int:
         done = run("rewind", "mine", "--dry-run", "--json", *words)
         assert done.returncode == 0, done.stderr
-        found: int = json.loads(done.stdout)["batch"]
-        return found
+        number: int = json.loads(done.stdout)["batch"]
+        return number
 
     assert batch("--to-time", in_utc) == 5
     (tmp_path / "respool.toml").write_text('timezone = "Europe/Paris"\n')

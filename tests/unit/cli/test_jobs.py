@@ -64,6 +64,6 @@ def test_the_job_that_reprocesses_takes_a_span_and_the_options_of_reprocess(tmp_
 
     assert "--dry-run" in job("--help").stdout
     assert job("2025-09-04T07:00:00.000").returncode == 2
-    told = job("2025-09-04T07:00:00.000", "2025-09-04T07:10:00.000")
-    assert (told.returncode, told.stdout) == (1, "")
-    assert "There is no archive" in told.stderr
+    done = job("2025-09-04T07:00:00.000", "2025-09-04T07:10:00.000")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "There is no archive" in done.stderr

@@ -39,12 +39,12 @@ def ok(done: "subprocess.CompletedProcess[str]") -> str:
     return done.stdout
 
 
-def fails(done: "subprocess.CompletedProcess[str]", *told: str) -> None:
+def fails(done: "subprocess.CompletedProcess[str]", *expected: str) -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     text = " ".join((done.stdout + done.stderr).split())
     assert "Traceback" not in text
-    for one in told:
-        assert one in text
+    for words in expected:
+        assert words in text
 
 
 def test_a_savepoint_from_its_making_to_its_end(run: Command, checkpoint: Path) -> None:
@@ -132,7 +132,7 @@ def test_wrong_input_is_told_and_changes_nothing(run: Command, checkpoint: Path,
 
 
 def test_a_run_from_a_savepoint_needs_a_folder_and_an_output_of_its_own(run: Command, tmp_path: Path) -> None:
-    for words, told in (
+    for words, message in (
         (["--console", "--sink-suffix", "-v2"], "leave --sink-suffix out"),
         (["--from-savepoint", "one", "--sink-suffix", "-v2"], "name it with --checkpoint"),
         (["--allow-data-loss"], "it goes with --from-savepoint"),
@@ -140,7 +140,7 @@ def test_a_run_from_a_savepoint_needs_a_folder_and_an_output_of_its_own(run: Com
     ):
         wrong = run("run", "sessions", *words)
         assert wrong.returncode == 2
-        assert told in " ".join(wrong.stderr.split())
+        assert message in " ".join(wrong.stderr.split())
     assert everything(tmp_path) == {}
 
 

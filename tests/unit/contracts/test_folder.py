@@ -29,9 +29,9 @@ def test_what_is_created_is_listed_and_read(files: FolderWriter) -> None:
     files.create("state/0/1/2.delta", b"two")
     files.create("metadata", b"{}")
     files.create("_respool/run.json", b"own")
-    found = files.walk()
-    assert not found.unreadable
-    assert {folder: sorted(names) for folder, names in found.folders.items() if names} == {
+    listing = files.walk()
+    assert not listing.unreadable
+    assert {folder: sorted(names) for folder, names in listing.folders.items() if names} == {
         "": ["metadata"],
         "offsets": ["0"],
         "state/0/1": ["2.delta"],
@@ -40,7 +40,7 @@ def test_what_is_created_is_listed_and_read(files: FolderWriter) -> None:
     assert files.names("offsets") == ["0"]
     assert files.names("nowhere") == []
     assert files.names("_respool") == ["run.json"]
-    assert {path: one.size for path, one in files.facts(["offsets/0", "nothing"]).items()} == {"offsets/0": 4}
+    assert {path: info.size for path, info in files.facts(["offsets/0", "nothing"]).items()} == {"offsets/0": 4}
     many = files.read_many(["metadata", "nothing"])
     assert many["metadata"] == b"{}"
     assert isinstance(many["nothing"], FileNotFoundError)

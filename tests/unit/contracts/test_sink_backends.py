@@ -41,22 +41,22 @@ def newest(table: Path, app_id: str = QUERY) -> int | None:
 
 
 def restore_of(table: Path, first_batch: int, *query_ids: str) -> RestoreTable:
-    found = replay_of(DeltaAddress(str(table)), query_ids or [QUERY], first_batch)
-    assert isinstance(found.restore, RestoreTable), found
-    assert found.blocked
-    assert "--restore-sink" in str(found.remedy)
-    assert not found.new_query_id
-    return found.restore
+    replay = replay_of(DeltaAddress(str(table)), query_ids or [QUERY], first_batch)
+    assert isinstance(replay.restore, RestoreTable), replay
+    assert replay.blocked
+    assert "--restore-sink" in str(replay.remedy)
+    assert not replay.new_query_id
+    return replay.restore
 
 
 def refusal(table: Path, first_batch: int, *query_ids: str) -> str:
     before = DeltaTable(table).version()
-    found = replay_of(DeltaAddress(str(table)), query_ids or [QUERY], first_batch)
-    assert found.blocked
-    assert found.restore is None
-    assert found.remedy is not None
+    replay = replay_of(DeltaAddress(str(table)), query_ids or [QUERY], first_batch)
+    assert replay.blocked
+    assert replay.restore is None
+    assert replay.remedy is not None
     assert DeltaTable(table).version() == before
-    return found.remedy
+    return replay.remedy
 
 
 @pytest.fixture
@@ -102,22 +102,22 @@ def test_other_sinks_write_everything_again(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [("delt:/x", "Did you mean 'delta'?"), ("", "delta:TABLE"), ("iceberg:db.t", "kafka:TOPIC"), ("files:", "place")],
 )
-def test_a_sink_that_is_not_known(text: str, told: str) -> None:
+def test_a_sink_that_is_not_known(text: str, message: str) -> None:
     with pytest.raises(CheckpointError, match="files:FOLDER") as error:
         parse_sink(text)
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 # --- Delta: restored, and back ----------------------------------------------------------------------------------------
 
 
 def test_batches_that_a_table_lacks_are_written_as_new(table: Path) -> None:
-    found = replay_of(DeltaAddress(str(table)), [QUERY], 6)
-    assert (found.blocked, found.restore) == (None, None)
-    assert "as new" in found.text
+    replay = replay_of(DeltaAddress(str(table)), [QUERY], 6)
+    assert (replay.blocked, replay.restore) == (None, None)
+    assert "as new" in replay.text
 
 
 def test_a_table_goes_back_to_before_a_batch_and_takes_it_again(table: Path) -> None:
@@ -219,9 +219,9 @@ def test_batches_under_an_older_id_of_the_query(table: Path) -> None:
 
 
 def test_rows_that_would_come_twice(table: Path) -> None:
-    found = replay_of(DeltaAddress(str(table)), [QUERY, NEW], 3)
-    assert found.blocked is not None
-    assert "twice" in found.blocked
+    replay = replay_of(DeltaAddress(str(table)), [QUERY, NEW], 3)
+    assert replay.blocked is not None
+    assert "twice" in replay.blocked
     run_restore(restore_of(table, 3, QUERY, NEW))
     assert batches(table) == [0, 1, 2]
     assert newest(table, NEW) is None
@@ -247,13 +247,13 @@ def test_a_table_that_spark_has_restored_only_has_to_forget(table: Path) -> None
 
 def test_a_new_id_is_the_users_own_way(table: Path) -> None:
     sink = DeltaAddress(str(table))
-    found = replay_of(sink, [QUERY], 3, new_query_id=True)
-    assert found.blocked is None
-    assert "twice" in found.text
+    replay = replay_of(sink, [QUERY], 3, new_query_id=True)
+    assert replay.blocked is None
+    assert "twice" in replay.text
     DeltaTable(table).restore(2)
-    found = replay_of(sink, [QUERY], 3, new_query_id=True)
-    assert found.blocked is None
-    assert "twice" not in found.text
+    replay = replay_of(sink, [QUERY], 3, new_query_id=True)
+    assert replay.blocked is None
+    assert "twice" not in replay.text
 
 
 def test_compaction_in_between_is_no_harm(table: Path) -> None:
@@ -280,10 +280,10 @@ def test_a_function_that_writes_with_its_own_app_id(tmp_path: Path) -> None:
     table = tmp_path / "table"
     for batch in range(4):
         write(table, batch, "my-app")
-    found = replay_of(DeltaAddress(str(table)), [QUERY], 2)
-    assert found.restore is None
-    assert "txnAppId=" in str(found.remedy)
-    assert "right table" in str(found.blocked)
+    replay = replay_of(DeltaAddress(str(table)), [QUERY], 2)
+    assert replay.restore is None
+    assert "txnAppId=" in str(replay.remedy)
+    assert "right table" in str(replay.blocked)
     step = replay_of(parse_sink(f"delta:{table}?txnAppId=my-app"), [QUERY], 2).restore
     assert isinstance(step, RestoreTable)
     run_restore(step)
@@ -294,7 +294,7 @@ def test_a_commit_that_says_nothing_of_itself_shifts_no_version(table: Path) -> 
     path = table / "_delta_log" / f"{3:020}.json"
     path.write_text("".join(line for line in path.read_text().splitlines(True) if "commitInfo" not in line))
     assert restore_of(table, 2).to_version == 1
-    assert [one.version for one in DeltaLog(str(table)).lineage(5)] == [5, 4, 3, 2, 1, 0]
+    assert [commit.version for commit in DeltaLog(str(table)).lineage(5)] == [5, 4, 3, 2, 1, 0]
 
 
 # --- Delta: refused ---------------------------------------------------------------------------------------------------
@@ -329,9 +329,9 @@ def test_a_writer_that_comes_in_between(table: Path, monkeypatch: pytest.MonkeyP
     steps = [restore_of(table, 3), restore_of(table, 0)]
 
     def late(location: str) -> DeltaTable:
-        found = open_table(location)
+        opened = open_table(location)
         write(table, 99, app_id=None)
-        return found
+        return opened
 
     for step in steps:
         monkeypatch.setattr("respool.delta.restore.open_table", late)
@@ -402,9 +402,9 @@ def test_what_is_no_table(tmp_path: Path, scheme: str) -> None:
 
 
 def test_a_table_by_a_file_url(table: Path) -> None:
-    found = replay_of(DeltaAddress(f"file://{table}"), [QUERY], 3)
-    assert isinstance(found.restore, RestoreTable)
-    run_restore(found.restore)
+    replay = replay_of(DeltaAddress(f"file://{table}"), [QUERY], 3)
+    assert isinstance(replay.restore, RestoreTable)
+    run_restore(replay.restore)
     assert batches(table) == [0, 1, 2]
 
 
@@ -491,12 +491,12 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def moving(out: Path, first_batch: int) -> list[str]:
-    found = replay_of(FileAddress(str(out)), [], first_batch)
-    assert found.blocked
-    assert found.restore is not None, found.remedy
-    assert not isinstance(found.restore, RestoreTable)
-    assert found.restore.folder == str(out)
-    return list(found.restore.files)
+    replay = replay_of(FileAddress(str(out)), [], first_batch)
+    assert replay.blocked
+    assert replay.restore is not None, replay.remedy
+    assert not isinstance(replay.restore, RestoreTable)
+    assert replay.restore.folder == str(out)
+    return list(replay.restore.files)
 
 
 def test_a_file_sink_without_later_batches(folder: Folder) -> None:
@@ -520,19 +520,19 @@ def test_checksums_on_a_local_disk_follow_their_files(folder: Folder) -> None:
 
 @pytest.mark.parametrize(("first", "files"), [(0, 24), (9, 15), (10, 14), (11, 13), (19, 5), (20, 4), (23, 1)])
 def test_a_compacted_log_goes_back_to_any_batch(folder: Folder, first: int, files: int) -> None:
-    found = moving(folder(23), first)
-    assert [path for path in found if "part-" in path] == [f"part-00000-{n:04}.parquet" for n in range(first, 24)]
-    assert len([path for path in found if "_spark_metadata" in path]) == files
+    moved = moving(folder(23), first)
+    assert [path for path in moved if "part-" in path] == [f"part-00000-{n:04}.parquet" for n in range(first, 24)]
+    assert len([path for path in moved if "_spark_metadata" in path]) == files
 
 
 def test_a_log_whose_entries_spark_has_deleted(folder: Folder) -> None:
     out = folder(23)
     for number in range(19):
         (out / "_spark_metadata" / (f"{number}.compact" if number == 9 else str(number))).unlink()
-    found = replay_of(FileAddress(str(out)), [], 12)
-    assert found.restore is None
-    assert "Rewind to batch 20 or a later one" in str(found.remedy)
-    assert "new folder" in str(found.remedy)
+    replay = replay_of(FileAddress(str(out)), [], 12)
+    assert replay.restore is None
+    assert "Rewind to batch 20 or a later one" in str(replay.remedy)
+    assert "new folder" in str(replay.remedy)
     assert moving(out, 20)[-1] == "part-00000-0023.parquet"
 
 
@@ -555,8 +555,8 @@ def test_a_folder_that_was_moved_since(folder: Folder, named: str) -> None:
 def test_files_that_are_not_in_the_folder_stay(folder: Folder) -> None:
     out = folder(3)
     (out / "part-00000-0003.parquet").unlink()
-    found = replay_of(FileAddress(str(out)), [], 2)
-    assert "1 files named in its log are not in the folder" in found.text
+    replay = replay_of(FileAddress(str(out)), [], 2)
+    assert "1 files named in its log are not in the folder" in replay.text
     assert moving(out, 2)[-1] == "part-00000-0002.parquet"
 
 

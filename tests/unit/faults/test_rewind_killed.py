@@ -42,15 +42,15 @@ class Failing:
         self.changes = 0
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._files, name)
+        attribute = getattr(self._files, name)
         if name not in _CHANGING:
-            return found
+            return attribute
 
         def change(*words: Any) -> Any:
             self.changes += 1
             if self.changes - 1 == self._at and not self._after:
                 self._fail()
-            result = found(*words)
+            result = attribute(*words)
             if self.changes - 1 == self._at and self._after:
                 self._fail()
             return result
@@ -63,25 +63,25 @@ def fail() -> None:
 
 
 def rewind_plan(checkpoint: Path, target: RewindTarget = NEWEST, **more: Any) -> Journal:
-    found = plan_rewind(
+    plan = plan_rewind(
         CheckpointSnapshot(LocalFolder(checkpoint)),
         RewindRequest(target, words="x", allow_data_loss=True, **more),
         RewindContext(now=NOW, ours=True),
     )
-    assert not found.refusals
-    return found.journal
+    assert not plan.refusals
+    return plan.journal
 
 
 def contents(checkpoint: Path) -> dict[str, int]:
     """What Spark sees, which is all but respool's own folder: each file by its inode, which no move changes."""
-    found = {}
+    inodes = {}
     for folder, folders, names in os.walk(checkpoint):
         if folder == str(checkpoint):
             folders[:] = [name for name in folders if name != "_respool"]
         for name in names:
             path = os.path.join(folder, name)
-            found[os.path.relpath(path, checkpoint)] = os.stat(path).st_ino
-    return found
+            inodes[os.path.relpath(path, checkpoint)] = os.stat(path).st_ino
+    return inodes
 
 
 @pytest.fixture(scope="module", params=["rocksdb", "transform-ids"])
@@ -127,7 +127,7 @@ def test_an_error_at_any_step_leaves_a_checkpoint_as_before_or_one_that_can_be_f
         apply.finish(cut_off, LocalFolder(checkpoint))
         assert contents(checkpoint) == rewound
         assert history.pending(LocalFolder(checkpoint)) is None
-        assert [one.id for one in history.past(LocalFolder(checkpoint))] == [journal.id]
+        assert [entry.id for entry in history.past(LocalFolder(checkpoint))] == [journal.id]
 
         if not (back / history.path_of(journal)).exists():  # else it counts as done, and `undo` is the usual one
             apply.apply_undo(plan_undo(CheckpointSnapshot(LocalFolder(back)), NOW), LocalFolder(back))

@@ -64,7 +64,7 @@ def settings(package: Path, tmp_path: Path) -> Settings:
 
 def kept() -> set[str]:
     """What the cache holds, besides the files of locks."""
-    return {one.name for one in jars.cache().iterdir() if one.suffix != ".lock"} if jars.cache().exists() else set()
+    return {file.name for file in jars.cache().iterdir() if file.suffix != ".lock"} if jars.cache().exists() else set()
 
 
 @pytest.fixture
@@ -76,16 +76,16 @@ def test_jars_are_downloaded_once(
     settings: Settings, no_java: Callable[[], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert not jars.present("spark")
-    found = jars.spark_jars(settings)
-    assert {jar.name: jar.read_bytes() for jar in found} == FILES
+    downloaded = jars.spark_jars(settings)
+    assert {jar.name: jar.read_bytes() for jar in downloaded} == FILES
     assert jars.present("spark")
     assert kept() == {jars.folder("spark").name}
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "Downloading the spark jars, once: 2 jars" in told.err
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "Downloading the spark jars, once: 2 jars" in printed.err
 
     no_java()
-    assert jars.spark_jars(Settings()) == found
+    assert jars.spark_jars(Settings()) == downloaded
     assert capsys.readouterr().err == ""
 
 
@@ -193,9 +193,13 @@ def test_a_relative_cache_variable_is_ignored(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("set_name", jars.SETS)
 def test_the_lock_holds_every_jar_of_ivy_xml(set_name: str) -> None:
     module = ElementTree.parse(Path(jars.__file__).with_name("ivy.xml"))
-    lines = [one.attrib for one in module.iter("dependency") if one.attrib["conf"] == f"{set_name}->default"]
-    assert {f"{one['name']}-{one['rev']}.jar" for one in lines} == set(jars.locked(set_name))
-    assert {one["transitive"] for one in lines} == {"false"}
+    lines = [
+        dependency.attrib
+        for dependency in module.iter("dependency")
+        if dependency.attrib["conf"] == f"{set_name}->default"
+    ]
+    assert {f"{line['name']}-{line['rev']}.jar" for line in lines} == set(jars.locked(set_name))
+    assert {line["transitive"] for line in lines} == {"false"}
 
 
 def test_no_committed_file_names_a_repository() -> None:

@@ -48,9 +48,9 @@ def test_what_is_written_is_read_again(runs: Runs, tmp_path: Path) -> None:
     begun = runs.begin(plan_for(), TO, "mine")
     later = begun.after(6, 0).after(5, 2)
     assert (later.done, later.results, later.withdrawn, later.complete) == (2, 11, 2, False)
-    for one in (begun, later, replace(later, complete=True)):
-        runs.write(one)
-        assert runs.read("mine") == one
+    for manifest in (begun, later, replace(later, complete=True)):
+        runs.write(manifest)
+        assert runs.read("mine") == manifest
     assert [file.name for file in (tmp_path / "reprocess" / "mine").iterdir()] == ["run.json"]
     assert runs.read("other") is None
 

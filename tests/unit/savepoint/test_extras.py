@@ -58,7 +58,7 @@ def store(tmp_path: Path) -> SavepointStore:
 
 def test_schema_logs_are_in_a_savepoint_and_the_rest_is_listed(checkpoint: Path, store: SavepointStore) -> None:
     savepoint = save(checkpoint, store)
-    paths = {one.path for one in savepoint.manifest.files}
+    paths = {file.path for file in savepoint.manifest.files}
     logs = {f"{place}/{name}" for place in (LOG, f"tracking/deep/{LOG}_second") for name in ("0", "1", ".0.crc")}
     assert logs <= paths
     assert savepoint.manifest.not_included == (NotIncluded("README", 1, 4), NotIncluded("notes", 2, 5))
@@ -116,7 +116,7 @@ def test_schema_logs_that_are_too_large_are_left_out(
 ) -> None:
     monkeypatch.setattr(extras, "_MOST_BYTES", 100)
     savepoint = save(checkpoint, store)
-    assert [one.path for one in savepoint.manifest.not_included] == ["README", LOG, "notes", "tracking"]
+    assert [extra.path for extra in savepoint.manifest.not_included] == ["README", LOG, "notes", "tracking"]
 
 
 def test_links_are_not_followed(checkpoint: Path, store: SavepointStore, tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_what_is_there_moves_aside_before_the_rest_moves_in(tmp_path: Path) -> N
     steps = install.steps(there, brought, "ID", [table])
     moved = [move for move in steps if isinstance(move, Move)]
     aside = ["state/0/0/1.delta", "commits/0", "offsets/0", "_schema_log_a/0", "metadata"]
-    assert [(move.source, move.target) for move in moved[:5]] == [(one, f"_respool/aside/ID/{one}") for one in aside]
+    assert [(move.source, move.target) for move in moved[:5]] == [(name, f"_respool/aside/ID/{name}") for name in aside]
     assert [move.size for move in moved[:5]] == [(tmp_path / "c" / path).stat().st_size for path in aside]
     assert steps[5:8] == [table, Prune("state"), Prune("sources")]
     assert moved[5:] == [Move(f"_respool/staged/ID/{path}", path, brought.sizes[path]) for path in brought.paths]

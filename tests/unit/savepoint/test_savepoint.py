@@ -60,10 +60,10 @@ def test_a_savepoint_has_what_a_start_needs_and_no_more(
         savepoint = save(folder, store, f"at-{batch}", batch)
         kept = savepoint.checkpoint()
         assert kept.next_batch == batch + 1
-        assert kept.offsets == tuple(one for one in (batch - 1, batch) if one >= 0)
+        assert kept.offsets == tuple(number for number in (batch - 1, batch) if number >= 0)
         assert kept.commits == (batch,)
         assert reachability.why_unreachable(kept, batch + 1, same_range=False) is None
-        newest = [file.version for one in kept.stores for file in one.files]
+        newest = [file.version for saved in kept.stores for file in saved.files]
         assert max(newest, default=batch + 1) == batch + 1
         # Nothing of it can be done without.
         for store_ in kept.stores:
@@ -72,9 +72,9 @@ def test_a_savepoint_has_what_a_start_needs_and_no_more(
             assert len(snapshots) <= 1
             assert not snapshots or snapshots == [first]
         assert seen(Path(savepoint.data)).items() <= seen(folder).items()
-        for one in savepoint.manifest.files:
-            data = (folder / one.path).read_bytes()
-            assert (one.size, one.sha256) == (len(data), hashlib.sha256(data).hexdigest())
+        for entry in savepoint.manifest.files:
+            data = (folder / entry.path).read_bytes()
+            assert (entry.size, entry.sha256) == (len(data), hashlib.sha256(data).hexdigest())
         assert not verify(savepoint).wrong
 
 
@@ -97,7 +97,7 @@ def test_a_restored_checkpoint_is_what_was_saved_and_undo_brings_back_what_was_t
     saved = {path: data for path, data in seen(Path(savepoint.data)).items() if not _is_sum_of(path, moved)}
     assert seen(folder).keys() == saved.keys()
     assert all(data == saved[path] for path, data in seen(folder).items() if path not in moved)
-    assert [one.name for one in verify_checkpoint(after) if one.status == "broken"] == []
+    assert [check.name for check in verify_checkpoint(after) if check.status == "broken"] == []
     for path in moved:  # the schemas are named by their address
         assert f"file:{folder}/state/" in (folder / path).read_text()
     apply.apply(plan_undo(after, NOW), LocalFolder(folder))
@@ -203,24 +203,24 @@ def test_damage_is_found_by_verify_and_stops_a_restore_and_a_copy_before_anythin
 ) -> None:
     savepoint = save(checkpoint, store, batch=9)
     before = seen(checkpoint)
-    for file, data, told in _damages(savepoint):
+    for file, data, reason in _damages(savepoint):
         whole = file.read_bytes()
         if data is None:
             file.unlink()
         else:
             file.write_bytes(data)
-        assert any(told in one for one in verify(savepoint).wrong)
-        with pytest.raises(CheckpointError, match=told):
+        assert any(reason in problem for problem in verify(savepoint).wrong)
+        with pytest.raises(CheckpointError, match=reason):
             restore(savepoint, checkpoint)
         assert seen(checkpoint) == before
         assert history.pending(LocalFolder(checkpoint)) is None
         where = tmp_path / "fork"
         plan = fork_plan(savepoint, where)
         if file.name != "metadata":  # a fork has one of its own
-            with pytest.raises(CheckpointError, match=told):
+            with pytest.raises(CheckpointError, match=reason):
                 install.carry_out_fork(plan.journal, plan.cargo, LocalFolder(where))
             assert not seen(where)
-        with pytest.raises(CheckpointError, match=told):
+        with pytest.raises(CheckpointError, match=reason):
             copy_to(savepoint, SavepointStore(str(tmp_path / "elsewhere")))
         assert not list((tmp_path / "elsewhere").rglob("manifest.json"))
         file.write_bytes(whole)
@@ -228,12 +228,14 @@ def test_damage_is_found_by_verify_and_stops_a_restore_and_a_copy_before_anythin
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "reason"),
     [("metadata", "metadata is damaged"), ("offsets/13", "offsets/13 is damaged"), ("commits/13", "commits/13")],
 )
-def test_a_damaged_checkpoint_makes_no_savepoint(checkpoint: Path, store: SavepointStore, path: str, told: str) -> None:
+def test_a_damaged_checkpoint_makes_no_savepoint(
+    checkpoint: Path, store: SavepointStore, path: str, reason: str
+) -> None:
     (checkpoint / path).write_bytes(b"")
-    with pytest.raises(CheckpointError, match=told):
+    with pytest.raises(CheckpointError, match=reason):
         save(checkpoint, store)
     assert store.names() == []
     assert not list(Path(store.location).rglob("*"))
@@ -268,11 +270,11 @@ def test_a_rewind_while_files_are_copied_is_noticed_and_two_lives_are_not_mixed(
     files = LocalFolder(checkpoint)
     seen_at: list[int] = []
 
-    def rewind_once(found: CheckpointSnapshot, batch: int) -> SinkPosition:
+    def rewind_once(snapshot: CheckpointSnapshot, batch: int) -> SinkPosition:
         if not seen_at:
             request = RewindRequest(ToBatch(9), allow_data_loss=True)
-            apply.apply(plan_rewind(found, request, RewindContext(now=NOW, ours=True)).journal, files)
-        seen_at.append(found.commits[-1])
+            apply.apply(plan_rewind(snapshot, request, RewindContext(now=NOW, ours=True)).journal, files)
+        seen_at.append(snapshot.commits[-1])
         return SinkPosition("console")
 
     made = create.create(SavepointRequest(str(checkpoint), "one", 5), store, rewind_once)

@@ -99,9 +99,9 @@ def test_an_exception_of_the_users_code_is_permanent_whatever_it_says(raised: st
 
 
 def test_the_topic_that_is_missing_is_named() -> None:
-    found = failure(f"{KAFKA}TimeoutException: Topic out not present in metadata after 60000 ms.")
-    assert found.topic == "out"
-    gone = failures.topic_gone(found, "cp")
+    named = failure(f"{KAFKA}TimeoutException: Topic out not present in metadata after 60000 ms.")
+    assert named.topic == "out"
+    gone = failures.topic_gone(named, "cp")
     assert (gone.cause, gone.is_transient) == (Cause.TOPIC_GONE, False)
     assert "respool topic create" in gone.message
 

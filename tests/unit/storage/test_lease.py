@@ -116,8 +116,8 @@ def where(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def note(where: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(RemoteFolder(where).read(LEASE))
-    return found
+    content: dict[str, Any] = json.loads(RemoteFolder(where).read(LEASE))
+    return content
 
 
 def write(where: str, **changed: object) -> None:
@@ -258,8 +258,8 @@ def test_a_dead_holder_counts_only_on_its_own_machine_and_without_its_jvm(where:
 def test_a_jvm_that_starts_later_is_named_in_the_lease(where: str) -> None:
     held = take(where)
     held.extend_to(None, os.getpid())
-    found = note(where)
-    assert (found["jvm"], found["jvm_started"]) == (os.getpid(), process.start_time(os.getpid()))
+    content = note(where)
+    assert (content["jvm"], content["jvm_started"]) == (os.getpid(), process.start_time(os.getpid()))
     held.close()
 
 

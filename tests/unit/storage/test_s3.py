@@ -87,8 +87,8 @@ def _upload(s3: Any, folder: Path, but: Iterable[str] = ()) -> None:
 
 def seen(s3: Any, folder: str = "checkpoint") -> dict[str, str]:
     """Return all files that Spark sees, with the checksums of their bytes."""
-    found = s3.find(f"{BUCKET}/{folder}", detail=True)
-    files = {path.removeprefix(f"{BUCKET}/{folder}/"): str(info["ETag"]) for path, info in found.items()}
+    infos = s3.find(f"{BUCKET}/{folder}", detail=True)
+    files = {path.removeprefix(f"{BUCKET}/{folder}/"): str(info["ETag"]) for path, info in infos.items()}
     return {path: checksum for path, checksum in files.items() if not path.startswith("_respool/")}
 
 
@@ -147,7 +147,7 @@ def test_show_verify_rewind_and_undo(run: Run, s3: Any, checkpoint: dict[str, st
     ok(run("undo", CHECKPOINT, "--yes", "--json"))
     assert seen(s3) == checkpoint
     again = ok(run("show", CHECKPOINT, "--json"))
-    assert [one["operation"] for one in again["rewinds"]] == ["rewind", "undo"]
+    assert [entry["operation"] for entry in again["rewinds"]] == ["rewind", "undo"]
     assert {**again, "rewinds": []} == shown
     assert "No change" in error(run("undo", CHECKPOINT, "--yes"))
 
@@ -269,7 +269,7 @@ def test_a_file_sink_on_s3(s3: Any, checkpoint: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("s3://no-such-bucket/checkpoint", "no-such-bucket"),
         (f"s3://{BUCKET}/nothing", "nothing is there"),
@@ -278,22 +278,22 @@ def test_a_file_sink_on_s3(s3: Any, checkpoint: dict[str, str]) -> None:
         ("nosuch://bucket/checkpoint", "nosuch"),
     ],
 )
-def test_a_place_that_cannot_be_had(s3: Any, url: str, told: str) -> None:
+def test_a_place_that_cannot_be_had(s3: Any, url: str, message: str) -> None:
     for words in (("show", url), ("rewind", url, "--last", "1", "--yes"), ("undo", url, "--yes")):
-        with pytest.raises(CheckpointError, match=told):
+        with pytest.raises(CheckpointError, match=message):
             here(*words)
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("s3://no-such-bucket/table", "bucket does not exist"),
         (f"s3://{BUCKET}/checkpoint", "is no Delta table"),
         ("gs://bucket/table", "gcsfs"),
     ],
 )
-def test_a_table_that_cannot_be_had(s3: Any, checkpoint: dict[str, str], url: str, told: str) -> None:
-    with pytest.raises(CheckpointError, match=told):
+def test_a_table_that_cannot_be_had(s3: Any, checkpoint: dict[str, str], url: str, message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
         here(*REWIND, "--sink", f"delta:{url}")
     assert seen(s3) == checkpoint
 
@@ -322,7 +322,7 @@ def test_savepoints_from_to_and_on_s3(s3: Any, checkpoint: dict[str, str], golde
     made = called("savepoint", "create", CHECKPOINT, "one", "--batch", "11", *on_s3)
     assert (made["batch"], made["checkpoint"]) == (11, CHECKPOINT)
     assert called("savepoint", "verify", "one", *on_s3)["ok"]
-    assert [one["name"] for one in called("savepoint", "list", *on_s3)] == ["one"]
+    assert [savepoint["name"] for savepoint in called("savepoint", "list", *on_s3)] == ["one"]
 
     # Put back, then taken back.
     called("savepoint", "restore", "one", CHECKPOINT, "--yes", "--stopped", "--allow-data-loss", *on_s3)
@@ -381,7 +381,7 @@ def test_a_savepoint_and_a_fork_that_are_cut_off_on_s3_are_not_there(
             if folder == "savepoints":
                 assert not s3.exists(f"{BUCKET}/savepoints/one/manifest.json")
             else:  # nothing, what Spark does not start on, or all of it
-                found = set(seen(s3, "fork"))
-                saved = {one["path"] for one in called("savepoint", "show", "one", "--savepoints", STORE)["files"]}
-                assert not found or "offsets/14" in found or found == saved
+                left = set(seen(s3, "fork"))
+                saved = {file["path"] for file in called("savepoint", "show", "one", "--savepoints", STORE)["files"]}
+                assert not left or "offsets/14" in left or left == saved
         assert cut_off > 6

@@ -84,12 +84,12 @@ def test_the_fence_stands_while_a_change_is_pending(files: LocalFolder) -> None:
 @pytest.mark.parametrize("path", ["offsets/5", "commits/5"])
 def test_a_batch_that_was_written_since_the_plan_stops_the_change(files: LocalFolder, path: str) -> None:
     written(Path(files.root), {path: "v1\n{}"})
-    before = {one: files.read(one) for one in files.below("") if not one.startswith("_respool")}
+    before = {path: files.read(path) for path in files.below("") if not path.startswith("_respool")}
     with pytest.raises(
         CheckpointError, match=r"The query has written a batch since the plan was made.*Nothing was chan"
     ):
         apply.apply(REWIND, files)
-    assert {one: files.read(one) for one in files.below("") if not one.startswith("_respool")} == before
+    assert {path: files.read(path) for path in files.below("") if not path.startswith("_respool")} == before
     assert history.pending(files) is None
 
 
@@ -199,7 +199,7 @@ def test_copies_that_were_not_moved_in_are_deleted_with_the_undo(files: LocalFol
     undo = journal(operation="undo", of="ID", id="ID-undo", left=LogEnds(4, 4))
     apply.apply_undo(undo, files)
     assert not files.below("_respool/staged")
-    assert [one.id for one in history.past(files)] == ["ID-undo"]
+    assert [entry.id for entry in history.past(files)] == ["ID-undo"]
 
 
 # Steps
@@ -295,8 +295,8 @@ def test_copies_that_nothing_refers_to_are_left_over(files: LocalFolder) -> None
     assert apply.leftovers(files, but="NEW") == [
         apply.Leftover("_respool/staged/OLD", ("_respool/staged/OLD/a", "_respool/staged/OLD/b/c"), 5)
     ]
-    assert [one.path for one in apply.leftovers(files)] == ["_respool/staged/NEW", "_respool/staged/OLD"]
-    assert [one.path for one in apply.clear_leftovers(files, but="NEW")] == ["_respool/staged/OLD"]
+    assert [leftover.path for leftover in apply.leftovers(files)] == ["_respool/staged/NEW", "_respool/staged/OLD"]
+    assert [leftover.path for leftover in apply.clear_leftovers(files, but="NEW")] == ["_respool/staged/OLD"]
     assert files.below("_respool/staged") == ["_respool/staged/NEW/a"]
 
 

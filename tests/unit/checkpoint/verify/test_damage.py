@@ -15,7 +15,7 @@ from respool.checkpoint.verify import damage
 from respool.format import state_files, state_schema, state_stream
 from respool.format.model import StateKind
 from support import golden
-from support.damages import one
+from support.damages import only_file
 
 END_MARK = 21  # bytes that Spark does not need
 RECORDS = struct.pack(">i3si2s", 3, b"key", 2, b"ab") + struct.pack(">i3si", 3, b"old", -1) + struct.pack(">i", -1)
@@ -122,7 +122,7 @@ def test_sparks_checksums_are_compared() -> None:
 def test_a_schema_of_spark_is_whole_and_each_part_of_it_is_not(tmp_path: Path, kind: str) -> None:
     checkpoint = golden.unpack(tmp_path, kind)
     where = "state/0/0/_metadata/schema" if kind == "hdfs" else "state/0/_stateSchema/default/0_*"
-    data = one(checkpoint, where).read_bytes()
+    data = only_file(checkpoint, where).read_bytes()
     assert state_schema.families(data)
     for size in range(len(data)):
         with pytest.raises(ValueError, match=r"it ends too soon|it begins with"):

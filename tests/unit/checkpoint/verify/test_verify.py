@@ -23,7 +23,7 @@ from respool.findings import CheckResult, Finding
 from respool.storage.folder import FileInfo, FolderListing
 from respool.storage.local import LocalFolder
 from support import golden
-from support.damages import crc_of, cut, edited, flipped, gone, one, settled, stale_crc, tables_of, written
+from support.damages import crc_of, cut, edited, flipped, gone, only_file, settled, stale_crc, tables_of, written
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 STORE = "state/0/0"
@@ -67,17 +67,17 @@ def rewound(checkpoint: Path, batch: int, new_query_id: bool = False) -> None:
     request = RewindRequest(
         ToBatch(batch), new_query_id=new_query_id, allow_data_loss=True, words=f"--to-batch {batch}"
     )
-    found = plan_rewind(CheckpointSnapshot(files), request, RewindContext(now=NOW, ours=True))
-    assert not found.refusals
-    apply.apply(found.journal, files)
+    plan = plan_rewind(CheckpointSnapshot(files), request, RewindContext(now=NOW, ours=True))
+    assert not plan.refusals
+    apply.apply(plan.journal, files)
 
 
 def command_of(remedy: str, checkpoint: Path) -> tuple[int, bool] | None:
     """The rewind that a remedy names: its batch, and whether it gives a new id."""
-    found = re.search(
+    match = re.search(
         rf"respool checkpoint rewind {re.escape(str(checkpoint))} --to-batch (\d+)( --new-query-id)?", remedy
     )
-    return (int(found[1]), bool(found[2])) if found else None
+    return (int(match[1]), bool(match[2])) if match else None
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ class Damage:
         name: What it is.
         kind: The golden checkpoint that it happens to.
         cause: Causes it.
-        told: What the finding has to name: the path, mostly.
+        mentions: What the finding has to name: the path, mostly.
         remedy: What its remedy has to name; with `to`, beside the command.
         to: The batch of the rewind that it has to name; the rewind then mends it.
         status: How bad it is.
@@ -119,7 +119,7 @@ class Damage:
     name: str
     kind: str
     cause: Callable[[Path], object]
-    told: str
+    mentions: str
     remedy: str = ""
     to: int | None = None
     status: str = "broken"
@@ -168,7 +168,7 @@ def _only_commits_left(checkpoint: Path) -> None:
 def _offset_back(checkpoint: Path) -> None:
     path = checkpoint / "offsets/13"
     written(
-        path, re.sub(r'("\d+":)(\d+)', lambda found: f"{found[1]}{int(found[2]) - 1000}", path.read_text(), count=1)
+        path, re.sub(r'("\d+":)(\d+)', lambda match: f"{match[1]}{int(match[2]) - 1000}", path.read_text(), count=1)
     )
 
 
@@ -370,7 +370,7 @@ STATE = [
     Damage(
         "Spark's own checksum does not fit",
         "ids-changelog",
-        lambda c: edited(one(c / STORE, "14_*.changelog.crc"), '"value":', '"value":1'),
+        lambda c: edited(only_file(c / STORE, "14_*.changelog.crc"), '"value":', '"value":1'),
         "it does not fit its checksum file",
         to=13,
     ),
@@ -540,12 +540,12 @@ FOLDERS = [
 DAMAGES = [*LOGS, *SOURCES, *STATE, *OPERATORS, *FOLDERS]
 
 
-@pytest.mark.parametrize("damage", DAMAGES, ids=lambda one: one.name)
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name)
 def test_a_damage_is_named_and_what_is_said_to_do_mends_it(damage: Damage, copy: Callable[..., Path]) -> None:
     checkpoint = copy(damage.kind, damage.version)
     damage.cause(checkpoint)
     checks = look(checkpoint)
-    named = [one for one in findings(checks, damage.status) if damage.told in one.what]
+    named = [finding for finding in findings(checks, damage.status) if damage.mentions in finding.what]
     assert len(named) == 1, checks
     assert damage.remedy in named[0].remedy
     if damage.status == "note":
@@ -558,7 +558,7 @@ def test_a_damage_is_named_and_what_is_said_to_do_mends_it(damage: Damage, copy:
     rewound(checkpoint, *command)
     after = look(checkpoint)
     assert not findings(after, "broken")
-    assert not [one for one in findings(after, "note") if damage.told in one.what]
+    assert not [finding for finding in findings(after, "note") if damage.mentions in finding.what]
     assert CheckpointSnapshot(LocalFolder(checkpoint)).next_batch == damage.to
 
 
@@ -571,8 +571,8 @@ def test_a_missing_snapshot_is_done_without(copy: Callable[..., Path]) -> None:
 def test_a_missing_newest_commit_is_no_damage_to_a_query_without_state(copy: Callable[..., Path]) -> None:
     checkpoint = copy("stateless")
     gone(checkpoint / "commits/13")
-    (found,) = findings(look(checkpoint), "note")
-    assert found.remedy == "Nothing."
+    (note,) = findings(look(checkpoint), "note")
+    assert note.remedy == "Nothing."
     assert not findings(look(checkpoint), "broken")
 
 
@@ -581,15 +581,15 @@ def test_a_quick_look_reads_no_state(copy: Callable[..., Path]) -> None:
     cut(checkpoint / STORE / "14.zip")
     assert not findings(look(checkpoint, deep=False), "broken")
     gone(checkpoint / STORE / "14.zip")
-    (found,) = findings(look(checkpoint, deep=False), "broken")
-    assert f"{STORE}: The state of operator 0, partition 0 lacks version 14" in found.what
+    (finding,) = findings(look(checkpoint, deep=False), "broken")
+    assert f"{STORE}: The state of operator 0, partition 0 lacks version 14" in finding.what
 
 
 def test_a_rewind_that_was_cut_off_is_clean_once_it_is_finished(copy: Callable[..., Path]) -> None:
     checkpoint = copy("hdfs")
     _cut_off(checkpoint)
-    (found,) = findings(look(checkpoint), "broken")
-    assert f"respool checkpoint rewind {checkpoint} --to-batch 9" in found.remedy
+    (finding,) = findings(look(checkpoint), "broken")
+    assert f"respool checkpoint rewind {checkpoint} --to-batch 9" in finding.remedy
     files = LocalFolder(checkpoint)
     pending = history.pending(files)
     assert pending is not None
@@ -612,10 +612,10 @@ def test_a_folder_that_is_no_checkpoint_is_told_for_what_it_is(
 ) -> None:
     for path in inside:
         written(tmp_path / path, "x")
-    (found,) = findings(look(tmp_path), "broken")
-    assert str(tmp_path) in found.what
-    assert what in found.what
-    assert remedy in found.remedy
+    (finding,) = findings(look(tmp_path), "broken")
+    assert str(tmp_path) in finding.what
+    assert what in finding.what
+    assert remedy in finding.remedy
 
 
 def test_a_checkpoint_without_a_batch_is_sound(tmp_path: Path) -> None:
@@ -639,10 +639,10 @@ def test_what_may_not_be_read_is_named(originals: Callable[..., Path], path: str
             checks = look(checkpoint)
         finally:
             os.seteuid(0)
-    (found,) = findings(checks, "broken")
-    assert f"{checkpoint if path == '.' else path} cannot be read: " in found.what
-    assert "ermission denied" in found.what
-    assert "Let this account read it" in found.remedy
+    (finding,) = findings(checks, "broken")
+    assert f"{checkpoint if path == '.' else path} cannot be read: " in finding.what
+    assert "ermission denied" in finding.what
+    assert "Let this account read it" in finding.remedy
 
 
 class Altered(LocalFolder):
@@ -668,20 +668,22 @@ class Altered(LocalFolder):
         return self._data
 
     def facts(self, paths: Iterable[str]) -> dict[str, FileInfo]:
-        found = super().facts(paths)
-        if self._path in found:
+        infos = super().facts(paths)
+        if self._path in infos:
             if self._data is None:
-                del found[self._path]
+                del infos[self._path]
             else:
-                found[self._path] = FileInfo(len(self._data), found[self._path].modified)
-        return found
+                infos[self._path] = FileInfo(len(self._data), infos[self._path].modified)
+        return infos
 
 
 @given(data=st.data())
 def test_whatever_happens_to_one_file_is_told_and_what_is_said_to_do_can_be_done(
     originals: Callable[..., Path], data: st.DataObject
 ) -> None:
-    kind = data.draw(st.sampled_from([one for one in golden.kinds() if one not in ("join", "join-changelog", "clock")]))
+    kind = data.draw(
+        st.sampled_from([name for name in golden.kinds() if name not in ("join", "join-changelog", "clock")])
+    )
     checkpoint = originals(kind)
     paths = sorted(str(path.relative_to(checkpoint)) for path in checkpoint.rglob("*") if path.is_file())
     path = data.draw(st.sampled_from(paths))
