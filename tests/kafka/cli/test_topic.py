@@ -68,7 +68,7 @@ def process(kafka: KafkaCluster, folder: Path, *words: str) -> Iterator["subproc
 
 
 def values(kafka: KafkaCluster, topic: str) -> list[bytes | None]:
-    return [one.value for one in consumer.read(kafka, topic)]
+    return [record.value for record in consumer.read(kafka, topic)]
 
 
 def test_topics_are_created_and_listed(run: Run, topic: str) -> None:
@@ -100,7 +100,7 @@ def test_lines_come_from_standard_input(run: Run, kafka: KafkaCluster, topic: st
 
 def test_a_key_stands_before_the_separator(run: Run, kafka: KafkaCluster, topic: str) -> None:
     run("topic", "produce", topic, "--key-separator", "||", stdin="k1||v1\nno key\nk2||a||b\n")
-    assert {(one.key, one.value) for one in consumer.read(kafka, topic)} == {
+    assert {(record.key, record.value) for record in consumer.read(kafka, topic)} == {
         (b"k1", b"v1"),
         (None, b"no key"),
         (b"k2", b"a||b"),
@@ -265,6 +265,6 @@ def test_ctrl_c_ends_an_endless_generator_and_counts_what_was_sent(
         generating.send_signal(signal.SIGINT)
         assert generating.wait(30) == 0
         assert generating.stderr
-        told: Any = generating.stderr.read()
+        summary: Any = generating.stderr.read()
     records = sum(topics.end_offsets(kafka, topic).values())
-    assert told.startswith(f"Interrupted. Sent {records:,} records to {topic} in ")
+    assert summary.startswith(f"Interrupted. Sent {records:,} records to {topic} in ")

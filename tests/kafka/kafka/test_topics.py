@@ -47,13 +47,13 @@ def test_a_created_topic_is_listed_with_its_records_and_gone_once_deleted(kafka:
     kafka_producer.produce(kafka, name, numbered(0, 7))
     assert topics.Topic(name, partitions=3, records=7) in topics.list_topics(kafka)
     topics.delete(kafka, name)
-    assert name not in [one.name for one in topics.list_topics(kafka)]
+    assert name not in [listed.name for listed in topics.list_topics(kafka)]
 
 
 def test_kafkas_own_topics_are_not_listed(kafka: KafkaCluster, topic: str) -> None:
     if not any(name == "__own" for name in topics._partitions(kafka)):
         topics.create(kafka, "__own")
-    assert not [one.name for one in topics.list_topics(kafka) if one.name.startswith("__")]
+    assert not [listed.name for listed in topics.list_topics(kafka) if listed.name.startswith("__")]
 
 
 def test_a_topic_is_created_once(kafka: KafkaCluster, topic: str) -> None:
@@ -96,10 +96,10 @@ def test_records_come_back_as_they_were_sent(kafka: KafkaCluster, topic: str) ->
     before = datetime.now(timezone.utc) - timedelta(seconds=1)
     assert kafka_producer.produce(kafka, topic, sent) == 4
     records = list(consumer.read(kafka, topic))
-    assert {(one.key, one.value) for one in records} == set(sent)
-    assert all(before <= one.timestamp <= datetime.now(timezone.utc) for one in records)
-    assert {one.topic for one in records} == {topic}
-    assert all(one.headers == () for one in records)
+    assert {(record.key, record.value) for record in records} == set(sent)
+    assert all(before <= record.timestamp <= datetime.now(timezone.utc) for record in records)
+    assert {record.topic for record in records} == {topic}
+    assert all(record.headers == () for record in records)
 
 
 def test_headers_are_read(kafka: KafkaCluster, topic: str) -> None:
@@ -113,7 +113,7 @@ def test_headers_are_read(kafka: KafkaCluster, topic: str) -> None:
 
 def test_a_key_goes_to_the_partition_that_java_clients_choose(kafka: KafkaCluster, topic: str) -> None:
     kafka_producer.produce(kafka, topic, [Message(key, b"") for key in PARTITION_OF])
-    assert {one.key: one.partition for one in consumer.read(kafka, topic)} == PARTITION_OF
+    assert {record.key: record.partition for record in consumer.read(kafka, topic)} == PARTITION_OF
 
 
 def test_offsets_tell_start_and_end(kafka: KafkaCluster, topic: str) -> None:
@@ -125,12 +125,12 @@ def test_offsets_tell_start_and_end(kafka: KafkaCluster, topic: str) -> None:
 
 
 def in_order(records: list[Record]) -> bool:
-    times = [one.timestamp for one in records]
+    times = [record.timestamp for record in records]
     offsets = {
-        partition: [one.offset for one in records if one.partition == partition]
-        for partition in {one.partition for one in records}
+        partition: [record.offset for record in records if record.partition == partition]
+        for partition in {record.partition for record in records}
     }
-    return times == sorted(times) and all(one == sorted(one) for one in offsets.values())
+    return times == sorted(times) and all(part == sorted(part) for part in offsets.values())
 
 
 def test_partitions_are_merged_by_time_in_bounded_memory(
@@ -141,15 +141,17 @@ def test_partitions_are_merged_by_time_in_bounded_memory(
         key = next(key for key, partition in PARTITION_OF.items() if partition == step % 2)
         kafka_producer.produce(kafka, topic, [Message(key, f"{step}-{number}".encode()) for number in range(500)])
     records = list(consumer.read(kafka, topic))
-    assert [one.value for one in records] == [f"{step}-{number}".encode() for step in range(4) for number in range(500)]
+    assert [record.value for record in records] == [
+        f"{step}-{number}".encode() for step in range(4) for number in range(500)
+    ]
     assert in_order(records)
 
 
 def test_the_newest_records_are_those_of_the_whole_topic(kafka: KafkaCluster, topic: str) -> None:
     for number in range(6):
         kafka_producer.produce(kafka, topic, numbered(number, number + 1))
-    assert [one.value for one in consumer.read(kafka, topic, newest=3)] == [b"value-3", b"value-4", b"value-5"]
-    assert [one.value for one in consumer.read(kafka, topic, limit=2)] == [b"value-0", b"value-1"]
+    assert [record.value for record in consumer.read(kafka, topic, newest=3)] == [b"value-3", b"value-4", b"value-5"]
+    assert [record.value for record in consumer.read(kafka, topic, limit=2)] == [b"value-0", b"value-1"]
     assert len(list(consumer.read(kafka, topic, newest=100))) == 6
     assert list(consumer.read(kafka, topic, limit=0)) == []
 
@@ -163,7 +165,7 @@ def test_reading_ends_where_the_topic_ended_when_it_began(kafka: KafkaCluster, t
     kafka_producer.produce(kafka, topic, numbered(0, 10))
     records = consumer.read(kafka, topic)
     kafka_producer.produce(kafka, topic, numbered(10, 20))
-    assert {one.value for one in records} == {f"value-{number}".encode() for number in range(10)}
+    assert {record.value for record in records} == {f"value-{number}".encode() for number in range(10)}
 
 
 def test_following_goes_on_with_new_records(kafka: KafkaCluster, topic: str) -> None:
@@ -173,8 +175,8 @@ def test_following_goes_on_with_new_records(kafka: KafkaCluster, topic: str) -> 
     assert len([next(everything) for _ in range(10)]) == 10
     kafka_producer.produce(kafka, topic, numbered(10, 20))
     new = {f"value-{number}".encode() for number in range(10, 20)}
-    assert {one.value for one in everything} == new
-    assert {one.value for one in only_new} == new
+    assert {record.value for record in everything} == new
+    assert {record.value for record in only_new} == new
 
 
 def test_what_a_transaction_left_behind_does_not_hold_reading_up(kafka: KafkaCluster, topic: str) -> None:
@@ -187,7 +189,7 @@ def test_what_a_transaction_left_behind_does_not_hold_reading_up(kafka: KafkaClu
         producer.produce(topic, value, partition=0)
         producer.flush()
         end(30)
-    assert [one.value for one in consumer.read(kafka, topic)] == [b"kept"]
+    assert [record.value for record in consumer.read(kafka, topic)] == [b"kept"]
     assert topics.end_offsets(kafka, topic)[0] == 4
 
 
@@ -210,7 +212,7 @@ def test_more_messages_than_the_queue_holds_are_all_delivered(kafka: KafkaCluste
 
 def test_the_order_of_a_key_is_kept(kafka: KafkaCluster, topic: str) -> None:
     kafka_producer.produce(kafka, topic, (Message(b"one", str(number).encode()) for number in range(2_000)))
-    assert [int(one.value or b"") for one in consumer.read(kafka, topic)] == list(range(2_000))
+    assert [int(record.value or b"") for record in consumer.read(kafka, topic)] == list(range(2_000))
 
 
 def test_a_rate_is_kept(kafka: KafkaCluster, topic: str) -> None:

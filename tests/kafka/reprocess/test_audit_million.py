@@ -79,8 +79,8 @@ def test_every_wrong_window_is_found_and_put_right(
 
     def published() -> dict[datetime, int]:
         rows = here.upserted().values()
-        found = {datetime.fromisoformat(row["window"]["start"].replace("Z", "+00:00")): row["count"] for row in rows}
-        return {start: count for start, count in found.items() if start < END - WINDOW}
+        counts = {datetime.fromisoformat(row["window"]["start"].replace("Z", "+00:00")): row["count"] for row in rows}
+        return {start: count for start, count in counts.items() if start < END - WINDOW}
 
     before = published()
     wrong = {start for start, count in truth.items() if before.get(start) != count}
@@ -89,7 +89,7 @@ def test_every_wrong_window_is_found_and_put_right(
     assert 25 < len(wrong) < len(truth) / 3
     span = (START.isoformat(), (END - timedelta(days=1)).isoformat())
     report = here.audit(*span, fix="million")
-    assert {one.start for one in report.differences} == wrong
+    assert {difference.start for difference in report.differences} == wrong
     assert report.counts.total() == len(truth)
     assert report.late == dropped
     assert report.fixed == len(wrong)
