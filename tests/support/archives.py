@@ -73,8 +73,8 @@ def _hours(times: Sequence[datetime]) -> "dict[str, pa.Array]":
 
     return {
         "event_time": pa.array(times, pa.timestamp("us", tz="UTC")),
-        "event_date": pa.array([one.date() for one in times], pa.date32()),
-        "event_hour": pa.array([one.hour for one in times], pa.int32()),
+        "event_date": pa.array([time.date() for time in times], pa.date32()),
+        "event_hour": pa.array([time.hour for time in times], pa.int32()),
         "rejected": pa.array([None] * len(times), pa.string()),
     }
 

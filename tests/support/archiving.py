@@ -46,34 +46,34 @@ class ArchiveStage:
     @contextmanager
     def running(self, topic: str, **options: Any) -> Iterator[list[BatchProgress]]:
         """Archive a topic as long as the block lasts."""
-        told: list[BatchProgress] = []
+        batches: list[BatchProgress] = []
         wanted = RunOptions(trigger=timedelta(0), **options)
-        with Runner(self.spark, self.kafka, self.settings, wanted, told.append, print) as runner:
+        with Runner(self.spark, self.kafka, self.settings, wanted, batches.append, print) as runner:
             runner.start([visits_archive(topic=topic, table="visits_table")])
             waiting = threading.Thread(target=runner.wait)
             waiting.start()
             try:
-                yield told
+                yield batches
             finally:
                 runner.request_stop()
                 waiting.join(PATIENCE)
 
     def run(self, topic: str, **options: Any) -> list[BatchProgress]:
         """Archive what is in a topic now."""
-        told: list[BatchProgress] = []
+        batches: list[BatchProgress] = []
         wanted = RunOptions(available_now=True, **options)
-        with Runner(self.spark, self.kafka, self.settings, wanted, told.append, print) as runner:
+        with Runner(self.spark, self.kafka, self.settings, wanted, batches.append, print) as runner:
             runner.start([visits_archive(topic=topic, table="visits_table")])
             runner.wait()
-        return told
+        return batches
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of the table, read without Spark, in the order of their places."""
         import pyarrow as pa
         from deltalake import DeltaTable
 
-        found: list[dict[str, Any]] = pa.table(DeltaTable(str(self.table)).scan()).to_pylist()
-        return sorted(found, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+        rows: list[dict[str, Any]] = pa.table(DeltaTable(str(self.table)).scan()).to_pylist()
+        return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
 
 
 def until(done: Callable[[], bool], pause: float = 0.05) -> None:

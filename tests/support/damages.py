@@ -59,13 +59,13 @@ def tables_of(path: Path) -> list[Path]:
     """Return the SST files that a zip needs."""
     with zipfile.ZipFile(path) as archive:
         facts = json.loads(archive.read("metadata").decode().split("\n", 1)[1])
-    return [path.parent / "SSTs" / one["dfsSstFileName"] for one in facts["sstFiles"]]
+    return [path.parent / "SSTs" / table["dfsSstFileName"] for table in facts["sstFiles"]]
 
 
-def one(folder: Path, pattern: str) -> Path:
+def only_file(folder: Path, pattern: str) -> Path:
     """Return the only file of a pattern that is not hidden."""
-    (found,) = (path for path in folder.glob(pattern) if not path.name.startswith("."))
-    return found
+    (path,) = (path for path in folder.glob(pattern) if not path.name.startswith("."))
+    return path
 
 
 def settled(checkpoint: Path) -> Path:

@@ -29,5 +29,5 @@ def unpack(folder: Path, kind: str, version: str = NEWEST) -> Path:
 
 def recorded(kind: str, version: str = NEWEST) -> dict[str, Any]:
     """Return what was recorded beside a checkpoint."""
-    found: dict[str, Any] = json.loads((FOLDER / version / f"{kind}.json").read_text(encoding="utf-8"))
-    return found
+    record: dict[str, Any] = json.loads((FOLDER / version / f"{kind}.json").read_text(encoding="utf-8"))
+    return record

@@ -207,11 +207,11 @@ def _states(session: "SparkSession", kind: Kind, checkpoint: Path, batches: list
             rows = _whole(reader.load(str(checkpoint)))
             what = F.lit(",".join(f"{name}={value}" for name, value in sorted(options.items())))
             frames.append(rows.select(F.to_json(F.struct(F.lit(batch).alias("batch"), what.alias("of"), "*"))))
-    found: Results = {batch: [] for batch in batches}
-    for (line,) in reduce(lambda one, other: one.union(other), frames).collect() if frames else []:
+    rows_by_batch: Results = {batch: [] for batch in batches}
+    for (line,) in reduce(lambda frame, other: frame.union(other), frames).collect() if frames else []:
         row = json.loads(line)
-        found[row.pop("batch")].append(json.dumps(row, sort_keys=True))
-    return {batch: sorted(rows) for batch, rows in found.items()}
+        rows_by_batch[row.pop("batch")].append(json.dumps(row, sort_keys=True))
+    return {batch: sorted(rows) for batch, rows in rows_by_batch.items()}
 
 
 def await_maintenance(spark: "SparkSession") -> None:

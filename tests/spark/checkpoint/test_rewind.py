@@ -76,7 +76,7 @@ def whole(
     spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Callable[[str], Whole]:
     """Runs a query of a kind once for all tests; each test finds it as it ended."""
-    found: dict[str, Whole] = {}
+    wholes: dict[str, Whole] = {}
 
     def start(kind: Kind) -> Whole:
         folder = tmp_path_factory.mktemp(kind.name)
@@ -92,10 +92,10 @@ def whole(
         return Whole(spark, kind, folder, source, results)
 
     def get(name: str) -> Whole:
-        if name not in found:
-            found[name] = start(BY_NAME[name])
-        found[name].again()
-        return found[name]
+        if name not in wholes:
+            wholes[name] = start(BY_NAME[name])
+        wholes[name].again()
+        return wholes[name]
 
     return get
 

@@ -143,8 +143,8 @@ def test_a_field_may_have_any_name(spark: "SparkSession") -> None:
         b'{"it\'s \\\\ that": "x", "a.b`c": "y", ' + TIME + b"}",
         b'{"a.b`c": "y", ' + TIME + b"}",
     ]
-    found, missing = decoded(spark, values, decoder)
-    assert (found.event["it's \\ that"], found.event["a.b`c"]) == ("x", "y")
+    complete, missing = decoded(spark, values, decoder)
+    assert (complete.event["it's \\ that"], complete.event["a.b`c"]) == ("x", "y")
     assert missing.rejected == "it's \\ that is missing"
 
 
@@ -214,9 +214,9 @@ def test_a_time_without_seconds_is_readable(spark: "SparkSession") -> None:
 
 def test_events_leaves_the_rejected_ones_out(spark: "SparkSession") -> None:
     frame = spark.createDataFrame([(b"{}",), (b"{" + TIME + b"}",)], "value BINARY")
-    found = decode_events(frame, NESTED, "rejected records")
-    assert found.columns == ["n", "flag", "list", "inner", "at"]
-    assert found.count() == 1
+    events = decode_events(frame, NESTED, "rejected records")
+    assert events.columns == ["n", "flag", "list", "inner", "at"]
+    assert events.count() == 1
 
 
 _anything = st.one_of(st.binary(max_size=40), st.text(alphabet='{}[]":,1aт\\n ', max_size=20).map(str.encode))
@@ -312,13 +312,13 @@ def test_what_is_read_without_spark_is_what_spark_reads(spark: "SparkSession", v
 
 
 @pytest.mark.parametrize(
-    ("decoder", "told"),
+    ("decoder", "message"),
     [
         (JsonDecoder("n BIGINTT", "n"), "not readable"),
         (JsonDecoder("n BIGINT", "at"), "not one of its fields"),
         (JsonDecoder("at STRING", "at"), "must be declared as TIMESTAMP"),
     ],
 )
-def test_a_wrong_decoder_is_told(spark: "SparkSession", decoder: JsonDecoder, told: str) -> None:
-    with pytest.raises(PipelineError, match=told):
+def test_a_wrong_decoder_is_told(spark: "SparkSession", decoder: JsonDecoder, message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
         decoded(spark, [b"{}"], decoder)
