@@ -142,6 +142,8 @@ def test_input_files_after_the_batch_are_read_again_and_the_log_is_cut(tmp_path:
     for batch, same_range, again, logs in (
         (2, False, 2, ["3", "2"]),
         (2, True, 2, ["3"]),
+        (1, False, 3, ["3", "2", "1"]),
+        (0, True, 4, ["3", "2", "1"]),
         (0, False, 4, ["3", "2", "1", "0"]),
     ):
         result = plan(tmp_path, batch, same_range=same_range)
