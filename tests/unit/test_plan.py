@@ -151,6 +151,7 @@ def test_input_files_after_the_batch_are_read_again_and_the_log_is_cut(tmp_path:
         moved = [move.source for move in result.journal.moves if move.source.startswith("sources")]
         assert moved == [f"sources/0/{name}" for name in logs]
         assert "Input files are gone" in result.refusals[0].why
+        assert not any("does not name all files" in note for note in result.notes)
 
 
 # The sink, and the query's id
