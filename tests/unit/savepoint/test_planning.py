@@ -225,6 +225,13 @@ def test_a_savepoint_that_is_ahead_skips_what_lies_between(tmp_path: Path) -> No
     assert restored(savepoint(tmp_path, 6), None, tmp_path / "d").notes == (NOT_ASKED,)
 
 
+def test_a_savepoint_is_ahead_of_a_checkpoint_that_has_read_nothing_of_its_source(tmp_path: Path) -> None:
+    there = small_checkpoint.kafka(tmp_path / "c", 1, more={"offsets/0": offsets(None, shuffle_partitions="1")})
+    plan = restored(savepoint(tmp_path), there, tmp_path / "c")
+    assert plan.readings[0].skipped == (Part("visits-0", 0, 20),)
+    assert plan.notes == (AHEAD, NOT_ASKED)
+
+
 @pytest.mark.parametrize(
     ("names", "shown"),
     [
