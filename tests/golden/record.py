@@ -1,4 +1,4 @@
-"""Record the golden checkpoints: one of each kind in `support/queries.py`, by the Spark of this Python.
+"""Record the golden checkpoints: one of each kind in `support/queries`, by the Spark of this Python.
 
 python tests/golden/record.py [KIND …]
 
@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.kafka_input import kafka_input
-from support.queries import KINDS, Kind, Source, run, states, write_files
+from support.queries import KINDS, Kind, Source, kafka_input, run, states, write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

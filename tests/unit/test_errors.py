@@ -24,7 +24,7 @@ from respool.storage import lease
 from respool.storage.folder import read_error, reason, translate_errors
 from respool.storage.local import LocalFolder
 from respool.storage.open import open_reader
-from support.golden import unpack
+from support.checkpoints import unpack
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 

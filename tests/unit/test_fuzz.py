@@ -44,7 +44,7 @@ from respool.sinks.protocol import kafka_identity
 from respool.sinks.registry import replay_of
 from respool.storage import lease, local_lock
 from respool.storage.local import LocalFolder
-from support import damages, fuzzing, golden, savepoints
+from support import checkpoints, fuzzing, savepoints
 
 SEED = int(os.environ.get("RESPOOL_FUZZ_SEED", "20250904"))
 COUNT = int(os.environ.get("RESPOOL_FUZZ_COUNT", "5000"))
@@ -231,7 +231,7 @@ def _reads(root: Path, home: Path) -> list[Read]:
 
 
 def _checkpoint(home: Path, kind: str) -> Subject:
-    root = damages.settled(golden.unpack(home / "checkpoints", kind))
+    root = checkpoints.settled(checkpoints.unpack(home / "checkpoints", kind))
     _forget(root)
     return Subject(root, _files(root, ""), _reads(root, home / "home"))
 
@@ -241,11 +241,11 @@ def _forget(root: Path) -> None:
     for folder in ("offsets", "commits"):
         batches = sorted(int(name) for name in os.listdir(root / folder) if name.isdecimal())
         for batch in batches[:-KEPT]:
-            damages.gone(root / folder / str(batch))
+            checkpoints.gone(root / folder / str(batch))
 
 
 def _rewound(home: Path, name: str, finish: bool) -> Path:
-    root = golden.unpack(home / name, "kafka")
+    root = checkpoints.unpack(home / name, "kafka")
     checkpoint = CheckpointSnapshot(LocalFolder(root))
     request = RewindRequest(ToBatch(checkpoint.next_batch - 2), new_query_id=True, stopped=True, words="--last 2")
     plan = plan_rewind(checkpoint, request, RewindContext(now=NOW))
@@ -292,7 +292,7 @@ def _savepoint_reads(places: dict[str, Any], target: str, home: Path) -> list[Re
 def _savepoints(home: Path) -> list[Subject]:
     made = []
     for kind in ("kafka", "transform"):
-        checkpoint = damages.settled(golden.unpack(home / f"of-{kind}", kind))
+        checkpoint = checkpoints.settled(checkpoints.unpack(home / f"of-{kind}", kind))
         store = SavepointStore(str(home / f"savepoints-{kind}"))
         savepoints.save(checkpoint, store)
         root = Path(store.location)
@@ -306,9 +306,9 @@ def _file_sink(home: Path) -> Subject:
     root = home / "sink"
     for number in range(3):
         name = f"part-0000{number}.parquet"
-        damages.written(root / name, "x")
+        checkpoints.written(root / name, "x")
         entry = {"path": f"file://{root}/{name}", "size": 1, "isDir": False, "modificationTime": 1, "action": "add"}
-        damages.written(root / f"_spark_metadata/{number}", f"v1\n{json.dumps(entry)}")
+        checkpoints.written(root / f"_spark_metadata/{number}", f"v1\n{json.dumps(entry)}")
     return Subject(
         root, _files(root, "_spark"), [lambda rng: print(replay_of(FileAddress(str(root)), ["a"], rng.randrange(3)))]
     )
@@ -329,7 +329,7 @@ def _delta(home: Path) -> Subject:
     for version, info in enumerate(infos):
         add = {"path": "x", "dataChange": True, "stats": json.dumps(stats)}
         lines = [{"commitInfo": info}, {"txn": {"appId": "a", "version": version}}, {"add": add}]
-        damages.written(root / f"_delta_log/{version:020}.json", "\n".join(json.dumps(action) for action in lines))
+        checkpoints.written(root / f"_delta_log/{version:020}.json", "\n".join(json.dumps(action) for action in lines))
 
     def read(rng: Random) -> None:
         print([str(commit) for commit in DeltaLog(str(root)).lineage(3)])
@@ -350,14 +350,14 @@ def _small(home: Path) -> Iterator[Subject]:
     own = home / "own"
     task = {"pipeline": "a", "start": "", "end": "", "slice": 1.0, "table": "", "to": "", "results": "", "timezone": ""}
     run = {"run": "r", "task": task, "version": 1, "slices": 2, "done": 1, "results": 3, "withdrawn": 0}
-    damages.written(own / "reprocess/r/run.json", json.dumps({**run, "complete": False}))
+    checkpoints.written(own / "reprocess/r/run.json", json.dumps({**run, "complete": False}))
     identities = {"to": kafka_identity("x").__dict__, "results": Windows("10m").identity().__dict__}
     newer = {**run, "run": "s", "format": 2, "task": {**task, **identities}, "complete": False}
-    damages.written(own / "reprocess/s/run.json", json.dumps(newer))
-    damages.written(own / "broker/broker.json", json.dumps({"port": 9092, "wanted": 0}))
-    damages.written(own / "broker/process.json", json.dumps({"pid": os.getpid(), "started": "x"}))
+    checkpoints.written(own / "reprocess/s/run.json", json.dumps(newer))
+    checkpoints.written(own / "broker/broker.json", json.dumps({"port": 9092, "wanted": 0}))
+    checkpoints.written(own / "broker/process.json", json.dumps({"pid": os.getpid(), "started": "x"}))
     leased = {"token": "x", "process": 1, "host": "h", "renewed": 4_102_444_800.0}
-    damages.written(own / "remote/_respool/lease.json", json.dumps(leased))
+    checkpoints.written(own / "remote/_respool/lease.json", json.dumps(leased))
     reads: dict[str, Read] = {
         "reprocess": lambda rng: print(Runs(own).read("r"), Runs(own).read("s")),
         "broker/broker.json": lambda rng: print(broker_files.remembered(own)),

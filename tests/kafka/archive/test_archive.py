@@ -15,7 +15,7 @@ from respool.kafka import producer as kafka_producer
 from respool.kafka.cluster import KafkaCluster, make_client
 from respool.kafka.producer import Message
 from respool.settings import Settings
-from support.archiving import ArchiveStage, until
+from support.archive import ArchiveStage, until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

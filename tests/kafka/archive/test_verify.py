@@ -27,7 +27,7 @@ from respool.sinks.protocol import WriteContext
 from respool.spark import sql as archive
 from respool.spark.session import session_of
 from respool.visits.events import visits_archive
-from support.archiving import PATIENCE, ArchiveStage, until
+from support.archive import PATIENCE, ArchiveStage, until
 from support.processes import children_of
 
 if TYPE_CHECKING:

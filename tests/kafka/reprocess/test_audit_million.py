@@ -14,7 +14,7 @@ from respool.kafka.cluster import KafkaCluster
 from respool.kafka.producer import Message
 from respool.settings import Settings
 from respool.visits.generator import VisitsPlan, generate
-from support.reprocessing import stage
+from support.stage import stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

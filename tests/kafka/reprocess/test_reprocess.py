@@ -20,7 +20,7 @@ from respool.reprocess.runs import Runs
 from respool.sessions.rules import sessions_of
 from respool.settings import Settings
 from respool.sinks.delta import DeltaSink
-from support.reprocessing import Stage, stage
+from support.stage import Stage, stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

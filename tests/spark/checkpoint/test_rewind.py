@@ -16,8 +16,7 @@ from respool.checkpoint.planning.undo import plan_undo
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.kafka import topics
 from respool.storage.open import open_writer
-from support.kafka_input import fill_topic
-from support.queries import KINDS, Kind, Results, Source, run, state, write_files
+from support.queries import KINDS, Kind, Results, Source, fill_topic, run, state, write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

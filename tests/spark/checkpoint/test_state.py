@@ -30,7 +30,7 @@ from respool.sessions.packing import bucket_keys
 from respool.storage.open import open_reader, open_writer
 from respool.testing import BatchResult, run_batches
 from respool.times import epoch_micros
-from support.golden import recorded, unpack
+from support.checkpoints import recorded, unpack
 from support.queries import KINDS, Kind, Source, end_maintenance, events, run, write_files
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from respool.checkpoint.planning.rewind import plan_rewind
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.verify.run import verify
 from respool.storage.local import LocalFolder
-from support.damages import cut, flipped, gone, stale_crc, tables_of, written
+from support.checkpoints import cut, flipped, gone, stale_crc, tables_of, written
 from support.queries import KINDS, Results, Source, run, write_files
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from respool.times import Span, parse_span
 from respool.visits.browsers import browser_stats_stateful
 from respool.visits.counts import count_windows, visit_counts
 from respool.visits.sessions import sessions
-from support.archives import NOW, computation_of, plan_of, write_archive, write_hours, write_part
+from support.archive import NOW, computation_of, plan_of, write_archive, write_hours, write_part
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

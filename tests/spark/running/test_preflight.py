@@ -21,7 +21,7 @@ from respool.running.preflight import Preflight, lines, preflight, shape_of
 from respool.storage.local import LocalFolder
 from respool.testing import run_batches
 from respool.visits.events import ROCKSDB
-from support import golden
+from support import checkpoints
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -203,7 +203,7 @@ def test_a_pipeline_that_has_not_changed_has_nothing_to_tell(
 
 
 def test_another_topic_is_told(spark: "SparkSession", tmp_path: Path) -> None:
-    checkpoint = CheckpointSnapshot(LocalFolder(golden.unpack(tmp_path, "kafka")))
+    checkpoint = CheckpointSnapshot(LocalFolder(checkpoints.unpack(tmp_path, "kafka")))
     ((topic, _), *_) = kafka_parts(checkpoint.newest_planned().sources[0].end)
     for name in (topic, "other"):
         changed = pipeline(sums(), topic=name)

@@ -17,7 +17,7 @@ from respool.reprocess.live import LiveQuery
 from respool.reprocess.plan import Plan, ReprocessRequest
 from respool.times import Span
 from respool.visits.counts import visit_counts
-from support.archives import plan_of, write_part
+from support.archive import plan_of, write_part
 
 SEVEN = datetime(2025, 9, 4, 7, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)

@@ -11,7 +11,7 @@ from respool.checkpoint.query_shape import QueryShape, query_shape
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import CheckpointError
 from respool.storage.local import LocalFolder
-from support import golden
+from support import checkpoints
 
 
 def shape(folder: Path) -> QueryShape:
@@ -23,7 +23,7 @@ def shape(folder: Path) -> QueryShape:
 def shapes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, QueryShape]:
     """The shapes of some golden checkpoints, none of them where it was recorded."""
     kinds = ("hdfs", "operators", "session", "join", "join-families", "transform", "stateless")
-    return {kind: shape(golden.unpack(tmp_path_factory.mktemp("golden"), kind)) for kind in kinds}
+    return {kind: shape(checkpoints.unpack(tmp_path_factory.mktemp("golden"), kind)) for kind in kinds}
 
 
 def test_a_query_fits_its_own_checkpoint(shapes: dict[str, QueryShape]) -> None:
@@ -32,9 +32,9 @@ def test_a_query_fits_its_own_checkpoint(shapes: dict[str, QueryShape]) -> None:
 
 
 def test_older_sparks_write_what_can_be_read(tmp_path: Path, shapes: dict[str, QueryShape]) -> None:
-    for version in golden.versions():
+    for version in checkpoints.versions():
         for kind in ("hdfs", "join", "transform"):
-            older = shape(golden.unpack(tmp_path / version, kind, version))
+            older = shape(checkpoints.unpack(tmp_path / version, kind, version))
             assert compare(older, shapes[kind]) == Compatibility((), ())
 
 
@@ -76,7 +76,7 @@ def test_another_query_does_not_fit(shapes: dict[str, QueryShape], old: str, new
 
 
 def test_what_was_lost_is_not_compared_as_spark_does_not(tmp_path: Path, shapes: dict[str, QueryShape]) -> None:
-    folder = golden.unpack(tmp_path, "hdfs")
+    folder = checkpoints.unpack(tmp_path, "hdfs")
     shutil.rmtree(folder / "state/0/0/_metadata")
     damaged = compare(shape(folder), shapes["hdfs"])
     assert not damaged.blocking
@@ -88,7 +88,7 @@ def test_what_was_lost_is_not_compared_as_spark_does_not(tmp_path: Path, shapes:
 
 
 def test_a_damaged_schema_is_told(tmp_path: Path) -> None:
-    folder = golden.unpack(tmp_path, "hdfs")
+    folder = checkpoints.unpack(tmp_path, "hdfs")
     file = folder / "state/0/0/_metadata/schema"
     file.write_bytes(file.read_bytes()[:-9])
     with pytest.raises(CheckpointError, match="state/0/0/_metadata/schema is damaged"):

@@ -17,8 +17,8 @@ from respool.cli.commands import checkpoint as cli
 from respool.cli.render.checkpoint import rewind_line
 from respool.errors import CheckpointError
 from respool.storage.local import LocalFolder
-from support import golden
-from support.damages import settled, written
+from support import checkpoints
+from support.checkpoints import settled, written
 
 PROVIDER = "com.example.CloudStateStoreProvider"
 CONF = "spark.sql.streaming."
@@ -63,7 +63,7 @@ def remedies(path: Path) -> str:
 def test_an_unknown_state_store_is_named_and_nothing_is_recommended(
     tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = settled(golden.unpack(tmp_path, kind))
+    path = settled(checkpoints.unpack(tmp_path, kind))
     edit_conf(path, {f"{CONF}stateStore.providerClass": PROVIDER})
     for file in [*path.glob("state/*/*/*.delta"), *path.glob("state/*/*/*.zip"), *path.glob("state/*/*/*.changelog")]:
         file.rename(file.with_suffix(".cloud"))
@@ -85,7 +85,7 @@ def test_an_unknown_state_store_is_named_and_nothing_is_recommended(
 
 
 def test_other_damage_beside_an_unknown_state_store_recommends_nothing_either(tmp_path: Path) -> None:
-    path = golden.unpack(tmp_path, "hdfs")
+    path = checkpoints.unpack(tmp_path, "hdfs")
     edit_conf(path, {f"{CONF}stateStore.providerClass": PROVIDER})
     written(path / "offsets/12", "x")
     written(path / "commits/13", "x")
@@ -95,14 +95,14 @@ def test_other_damage_beside_an_unknown_state_store_recommends_nothing_either(tm
 
 
 def test_a_query_without_state_can_name_any_state_store(tmp_path: Path) -> None:
-    path = golden.unpack(tmp_path, "stateless")
+    path = checkpoints.unpack(tmp_path, "stateless")
     edit_conf(path, {f"{CONF}stateStore.providerClass": PROVIDER})
     assert all(check.status == "ok" for check in verify(opened(path)))
     assert planned(path, 5).batch == 5
 
 
 def test_a_schema_and_operator_metadata_of_a_newer_version_are_not_to_be_deleted(tmp_path: Path) -> None:
-    path = golden.unpack(tmp_path, "hdfs")
+    path = checkpoints.unpack(tmp_path, "hdfs")
     schema = path / "state/0/0/_metadata/schema"
     written(schema, schema.read_bytes().replace(b"\0\x02v2", b"\0\x02v7", 1))
     metadata = path / "state/0/_metadata/metadata"
@@ -117,7 +117,7 @@ def test_a_schema_and_operator_metadata_of_a_newer_version_are_not_to_be_deleted
 
 
 def test_operator_metadata_of_runs_of_a_newer_version_recommends_no_rewind(tmp_path: Path) -> None:
-    path = settled(golden.unpack(tmp_path, "transform"))
+    path = settled(checkpoints.unpack(tmp_path, "transform"))
     for file in path.glob("state/0/_metadata/v2/[0-9]*"):
         written(file, re.sub("^v2", "v7", file.read_text()))
     assert "unchecked" in {finding.status for check in verify(opened(path)) for finding in check.found}
@@ -125,16 +125,16 @@ def test_operator_metadata_of_runs_of_a_newer_version_recommends_no_rewind(tmp_p
 
 
 def test_an_unknown_codec_is_named(tmp_path: Path) -> None:
-    path = golden.unpack(tmp_path, "hdfs")
+    path = checkpoints.unpack(tmp_path, "hdfs")
     edit_conf(path, {f"{CONF}stateStore.compression.codec": "com.example.Codec"})
     (unchecked,) = [finding for check in verify(opened(path)) for finding in check.found]
     assert (unchecked.status, "com.example.Codec" in unchecked.what) == ("unchecked", True)
 
 
-@pytest.mark.parametrize("version", golden.versions())
+@pytest.mark.parametrize("version", checkpoints.versions())
 def test_tested_versions_are_known_by_their_settings(tmp_path: Path, version: str) -> None:
     for kind in ("hdfs", "stateless", "rate"):
-        checkpoint = opened(golden.unpack(tmp_path, kind, version))
+        checkpoint = opened(checkpoints.unpack(tmp_path, kind, version))
         writer = writer_of(checkpoint.newest_planned())
         assert writer.tested
         assert version[:3] in writer.versions
@@ -143,7 +143,7 @@ def test_tested_versions_are_known_by_their_settings(tmp_path: Path, version: st
 
 @pytest.mark.parametrize("versions", list(KEPT))
 def test_an_older_spark_is_known_by_the_settings_that_it_does_not_keep(tmp_path: Path, versions: str) -> None:
-    path = golden.unpack(tmp_path, "hdfs")
+    path = checkpoints.unpack(tmp_path, "hdfs")
     later = list(KEPT)[list(KEPT).index(versions) + 1 :]
     edit_conf(path, {name: None for version in later for name in KEPT[version]})
     writer = writer_of(opened(path).newest_planned())
@@ -163,5 +163,5 @@ def test_an_older_spark_is_known_by_the_settings_that_it_does_not_keep(tmp_path:
 
 
 def test_a_path_with_a_percent_sign_is_the_path_itself(tmp_path: Path) -> None:
-    path = golden.unpack(tmp_path / "a%41 b#ü", "transform")
+    path = checkpoints.unpack(tmp_path / "a%41 b#ü", "transform")
     assert all(check.status == "ok" for check in verify(opened(settled(path))))

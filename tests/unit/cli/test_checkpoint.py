@@ -18,7 +18,7 @@ from respool.errors import CheckpointError
 from respool.pipeline import registry
 from respool.running import claim
 from respool.storage.local import LocalFolder
-from support.golden import unpack
+from support.checkpoints import unpack
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.golden import unpack
+from support.checkpoints import unpack
 
 REWIND = Path(__file__).parents[3] / "jobs" / "clean_checkpoint_files.py"
 REPROCESS = Path(__file__).parents[3] / "jobs" / "visits_counter_reprocessing_job.py"

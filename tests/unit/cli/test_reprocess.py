@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import write_hours
+from support.archive import write_hours
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

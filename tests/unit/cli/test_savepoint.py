@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.golden import unpack
+from support.checkpoints import unpack
 from support.small_disk import small_disk
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -18,7 +18,7 @@ from respool.cli.app import app
 from respool.errors import RespoolError
 from respool.format.model import InclusiveRange
 from respool.storage.open import open_reader
-from support.golden import kinds, unpack, versions
+from support.checkpoints import kinds, unpack, versions
 
 Unpacked = Callable[[str], Path]
 

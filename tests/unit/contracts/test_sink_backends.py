@@ -17,7 +17,7 @@ from respool.delta.restore import RestoreTable, require_undoable, run_restore, u
 from respool.errors import CheckpointError
 from respool.sinks.address import DeltaAddress, FileAddress, OtherAddress, ReplayOutcome, SinkAddress
 from respool.sinks.registry import parse_sink, replay_of
-from support.golden import unpack
+from support.checkpoints import unpack
 
 QUERY = "5ba814c4-bb0f-43c5-9145-2a0b9f731857"
 NEW = "85d3871b-849c-4ffd-af01-9e274f53d3fa"

@@ -26,7 +26,7 @@ from respool.sinks.delta import DeltaSink
 from respool.sinks.kafka import KafkaSink
 from respool.sinks.protocol import Sink
 from respool.storage.open import open_reader
-from support.golden import unpack
+from support.checkpoints import unpack
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 NOON = datetime(2025, 9, 4, 12, tzinfo=timezone.utc)

@@ -26,7 +26,7 @@ from respool.savepoint.store import SavepointStore
 from respool.storage.folder import FolderWriter
 from respool.storage.local import LocalFolder
 from respool.storage.open import open_writer
-from support.golden import unpack
+from support.checkpoints import unpack
 from support.savepoints import save
 
 OLD = datetime(2020, 1, 1, tzinfo=timezone.utc)

@@ -20,7 +20,7 @@ from respool.checkpoint.planning.undo import plan_undo
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import CheckpointError
 from respool.storage.local import LocalFolder
-from support.golden import unpack
+from support.checkpoints import unpack
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 NEWEST = LastBatches(1)

@@ -20,7 +20,7 @@ from respool.errors import CheckpointError
 from respool.savepoint.store import SavepointStore
 from respool.savepoint.verify import verify
 from respool.storage.local import LocalFolder
-from support.golden import unpack
+from support.checkpoints import unpack
 from support.kill_server import KillServer
 
 _FIRST, _LAST, _BETWEEN = 6, 20, 25  # so many changes before which a command is killed

@@ -18,7 +18,7 @@ from respool.savepoint.manifest import parse, text_of
 from respool.savepoint.planning import plan_restore
 from respool.savepoint.store import SavepointStore
 from respool.storage.local import LocalFolder
-from support.golden import unpack
+from support.checkpoints import unpack
 from support.savepoints import fork, fork_plan, restore, save
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)

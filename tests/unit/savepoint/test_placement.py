@@ -16,7 +16,7 @@ from respool.savepoint.planning import plan_promote, plan_restore, require_new
 from respool.savepoint.store import Savepoint, SavepointStore
 from respool.storage.local import LocalFolder
 from respool.storage.open import open_writer
-from support.golden import unpack
+from support.checkpoints import unpack
 from support.savepoints import fork, save
 
 WORLD = RewindContext(now=datetime(2026, 1, 2, tzinfo=timezone.utc), ours=True)

@@ -26,12 +26,19 @@ from respool.savepoint.store import Savepoint, SavepointStore
 from respool.savepoint.verify import verify
 from respool.sinks.registry import SinkPosition
 from respool.storage.local import LocalFolder
-from support import golden
+from support import checkpoints
 from support.savepoints import fork_plan, restore, save
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 # Spark writes no offsets of all batches when it tracks its progress asynchronously.
-KINDS = [(version, kind) for version in golden.versions() for kind in golden.kinds(version) if kind != "async"]
+KINDS = [
+    (version, kind)
+    for version in checkpoints.versions()
+    for kind in checkpoints.kinds(version)
+    if kind != "async"
+]
+    (version, kind) for version in checkpoints.versions() for kind in checkpoints.kinds(version) if kind != "async"
+]
 
 
 def seen(folder: Path) -> dict[str, bytes]:
@@ -46,14 +53,14 @@ def store(tmp_path: Path) -> SavepointStore:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    return golden.unpack(tmp_path, "changelog")
+    return checkpoints.unpack(tmp_path, "changelog")
 
 
 @pytest.mark.parametrize(("version", "kind"), KINDS)
 def test_a_savepoint_has_what_a_start_needs_and_no_more(
     version: str, kind: str, tmp_path: Path, store: SavepointStore
 ) -> None:
-    folder = golden.unpack(tmp_path, kind, version)
+    folder = checkpoints.unpack(tmp_path, kind, version)
     before = CheckpointSnapshot(LocalFolder(folder))
     batches = [span.last - 1 for span in reachability.reachable(before) if span.last > 0]
     for batch in {before.commits[-1], *batches[-1:], *([6] if 7 in _reachable(before) else [])}:
@@ -82,11 +89,11 @@ def _reachable(checkpoint: CheckpointSnapshot) -> set[int]:
     return {batch for span in reachability.reachable(checkpoint) for batch in range(span.first, span.last + 1)}
 
 
-@pytest.mark.parametrize("kind", [kind for version, kind in KINDS if version == golden.NEWEST])
+@pytest.mark.parametrize("kind", [kind for version, kind in KINDS if version == checkpoints.NEWEST])
 def test_a_restored_checkpoint_is_what_was_saved_and_undo_brings_back_what_was_there(
     kind: str, tmp_path: Path, store: SavepointStore
 ) -> None:
-    folder = golden.unpack(tmp_path, kind)
+    folder = checkpoints.unpack(tmp_path, kind)
     before, newest = seen(folder), CheckpointSnapshot(LocalFolder(folder)).commits[-1]
     savepoint = save(folder, store, batch=newest - 2)
     restore(savepoint, folder)
@@ -153,7 +160,7 @@ def test_a_fork_is_another_query_and_knows_where_it_comes_from(
 
 
 def test_records_that_kafka_has_lost_stop_a_fork_and_a_restore(tmp_path: Path, store: SavepointStore) -> None:
-    folder = golden.unpack(tmp_path, "kafka")
+    folder = checkpoints.unpack(tmp_path, "kafka")
     savepoint = save(folder, store)
     ends = savepoint.manifest.sources[0].end
     parts = {(topic, int(number)): offset for topic, numbers in ends.items() for number, offset in numbers.items()}
@@ -177,7 +184,7 @@ def test_a_savepoint_of_another_query_is_not_restored_by_mistake(
     tmp_path: Path, store: SavepointStore, checkpoint: Path
 ) -> None:
     savepoint = save(checkpoint, store)
-    other = golden.unpack(tmp_path, "hdfs")
+    other = checkpoints.unpack(tmp_path, "hdfs")
     request, world = RewindRequest(ToBatch(savepoint.manifest.next_batch)), RewindContext(now=NOW, ours=True)
     plan = plan_restore(savepoint, CheckpointSnapshot(LocalFolder(other)), str(other), request, world)
     assert "--other-query" in plan.refusals[0].way_out
@@ -250,7 +257,7 @@ def test_a_damaged_state_file_makes_no_savepoint(checkpoint: Path, store: Savepo
 
 
 def test_a_batch_that_is_not_kept_is_refused_with_those_that_are(tmp_path: Path, store: SavepointStore) -> None:
-    folder = golden.unpack(tmp_path, "changelog-purged")
+    folder = checkpoints.unpack(tmp_path, "changelog-purged")
     with pytest.raises(CheckpointError, match=r"Batch 2 cannot be kept: .* is not kept\. Batches that can: \d+ to \d+"):
         save(folder, store, batch=2)
     with pytest.raises(CheckpointError, match=r"Batch 99 is not committed; the newest is 13"):

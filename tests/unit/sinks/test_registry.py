@@ -13,7 +13,7 @@ from respool.cli.app import app
 from respool.errors import CheckpointError
 from respool.sinks.registry import position_of
 from respool.storage.local import LocalFolder
-from support.golden import unpack
+from support.checkpoints import unpack
 
 NEWEST = 13  # the newest batch of the golden checkpoint
 

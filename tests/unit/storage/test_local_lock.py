@@ -14,7 +14,7 @@ from respool.checkpoint.planning.rewind import plan_rewind
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.storage.local import LocalFolder
 from respool.storage.local_lock import processes_in
-from support.golden import unpack
+from support.checkpoints import unpack
 
 LATER = datetime.now(timezone.utc) + timedelta(days=30)
 HOLD = "import sys; file = open(sys.argv[1], sys.argv[2]); print('open', flush=True); sys.stdin.read()"

@@ -20,7 +20,7 @@ from respool.cli.app import app
 from respool.errors import CheckpointError
 from respool.storage import lease
 from respool.storage.remote import RemoteFolder
-from support.golden import unpack
+from support.checkpoints import unpack
 
 BUCKET = "test-bucket"
 CHECKPOINT = f"s3://{BUCKET}/checkpoint"

@@ -20,7 +20,7 @@ from respool.savepoint.planning import InstallPlan, plan_fork, plan_promote, pla
 from respool.savepoint.store import Savepoint, SavepointStore
 from respool.storage.local import LocalFolder
 from respool.storage.open import open_writer
-from support.golden import unpack
+from support.checkpoints import unpack
 from support.savepoints import fork, save
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)

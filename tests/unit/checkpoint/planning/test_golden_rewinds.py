@@ -29,7 +29,7 @@ from respool.checkpoint.summary import summarize
 from respool.errors import CheckpointError, CheckpointNotFoundError
 from respool.sinks.address import ReplayOutcome
 from respool.storage.local import LocalFolder
-from support.golden import kinds, unpack, versions
+from support.checkpoints import kinds, unpack, versions
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 ALL = [(version, kind) for version in versions() for kind in kinds(version)]

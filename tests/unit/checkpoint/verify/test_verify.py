@@ -22,8 +22,8 @@ from respool.checkpoint.verify.run import verify
 from respool.findings import CheckResult, Finding
 from respool.storage.folder import FileInfo, FolderListing
 from respool.storage.local import LocalFolder
-from support import golden
-from support.damages import crc_of, cut, edited, flipped, gone, only_file, settled, stale_crc, tables_of, written
+from support import checkpoints
+from support.checkpoints import crc_of, cut, edited, flipped, gone, only_file, settled, stale_crc, tables_of, written
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 STORE = "state/0/0"
@@ -35,8 +35,8 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], 
     folder = tmp_path_factory.mktemp("golden")
 
     @cache
-    def unpacked(kind: str, version: str = golden.NEWEST) -> Path:
-        return settled(golden.unpack(folder / version, kind, version))
+    def unpacked(kind: str, version: str = checkpoints.NEWEST) -> Path:
+        return settled(checkpoints.unpack(folder / version, kind, version))
 
     return unpacked
 
@@ -45,7 +45,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], 
 def copy(originals: Callable[[str, str], Path], tmp_path: Path) -> Callable[..., Path]:
     """Makes a golden checkpoint that may be changed."""
 
-    def made(kind: str, version: str = golden.NEWEST) -> Path:
+    def made(kind: str, version: str = checkpoints.NEWEST) -> Path:
         target = tmp_path / "checkpoint"
         shutil.copytree(originals(kind, version), target)
         return settled(target)
@@ -81,7 +81,7 @@ def command_of(remedy: str, checkpoint: Path) -> tuple[int, bool] | None:
 
 
 @pytest.mark.parametrize(
-    ("version", "kind"), [(version, kind) for version in golden.versions() for kind in golden.kinds(version)]
+    ("version", "kind"), [(version, kind) for version in checkpoints.versions() for kind in checkpoints.kinds(version)]
 )
 def test_a_sound_checkpoint_is_clean(originals: Callable[[str, str], Path], version: str, kind: str) -> None:
     checks = look(originals(kind, version))
@@ -123,7 +123,7 @@ class Damage:
     remedy: str = ""
     to: int | None = None
     status: str = "broken"
-    version: str = golden.NEWEST
+    version: str = checkpoints.NEWEST
 
 
 def newest_table(checkpoint: Path) -> Path:
@@ -682,7 +682,7 @@ def test_whatever_happens_to_one_file_is_told_and_what_is_said_to_do_can_be_done
     originals: Callable[..., Path], data: st.DataObject
 ) -> None:
     kind = data.draw(
-        st.sampled_from([name for name in golden.kinds() if name not in ("join", "join-changelog", "clock")])
+        st.sampled_from([name for name in checkpoints.kinds() if name not in ("join", "join-changelog", "clock")])
     )
     checkpoint = originals(kind)
     paths = sorted(str(path.relative_to(checkpoint)) for path in checkpoint.rglob("*") if path.is_file())
