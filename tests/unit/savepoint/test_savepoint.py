@@ -32,11 +32,6 @@ from support.savepoints import fork_plan, restore, save
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 # Spark writes no offsets of all batches when it tracks its progress asynchronously.
 KINDS = [
-    (version, kind)
-    for version in checkpoints.versions()
-    for kind in checkpoints.kinds(version)
-    if kind != "async"
-]
     (version, kind) for version in checkpoints.versions() for kind in checkpoints.kinds(version) if kind != "async"
 ]
 
