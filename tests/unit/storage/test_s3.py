@@ -1,24 +1,21 @@
 """Checkpoints and their sinks on S3, as the real command meets them: on an S3 server of this machine."""
 
 import json
-import logging
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from moto.server import ThreadedMotoServer
 from typer.testing import CliRunner
 
 from respool.checkpoint.journal import history
 from respool.cli.app import app
 from respool.errors import CheckpointError
-from respool.storage import lease
 from respool.storage.remote import RemoteFolder
 from support.checkpoints import unpack
 
@@ -28,40 +25,6 @@ _PLAIN = {"allow_http": "true"}
 _CHANGING = ("create", "replace", "move", "delete")
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    """An S3 server."""
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def s3(endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    """The server's filesystem with one empty bucket, to which the environment points."""
-    s3fs = pytest.importorskip("s3fs")
-    for name in list(os.environ):
-        if name.startswith("AWS_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setattr(lease, "_SETTLE", 0.0)
-    files = s3fs.S3FileSystem(use_listings_cache=False)
-    if files.exists(BUCKET):
-        files.rm(BUCKET, recursive=True)
-    files.mkdir(BUCKET)
-    yield files
-    s3fs.S3FileSystem.clear_instance_cache()
 
 
 @pytest.fixture(scope="module")
