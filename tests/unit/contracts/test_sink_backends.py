@@ -1,4 +1,4 @@
-"""What sinks do with batches that come again, and how a Delta table is brought back: without a JVM."""
+"""What each kind of sink does with replayed batches, and how a Delta table or a folder is restored. No JVM."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from respool.delta.log import DeltaLog, open_table
 from respool.delta.restore import RestoreTable, require_undoable, run_restore, undo_restore
 from respool.errors import CheckpointError
 from respool.sinks.address import DeltaAddress, FileAddress, OtherAddress, ReplayOutcome, SinkAddress
-from respool.sinks.registry import parse_sink, replay_of
+from respool.sinks.registry import parse_sink, position_of, replay_of
 from support.checkpoints import unpack
 
 QUERY = "5ba814c4-bb0f-43c5-9145-2a0b9f731857"
@@ -109,6 +109,61 @@ def test_a_sink_that_is_not_known(text: str, message: str) -> None:
     with pytest.raises(CheckpointError, match="files:FOLDER") as error:
         parse_sink(text)
     assert message in str(error.value)
+
+
+# --- every kind -------------------------------------------------------------------------------------------------------
+
+KINDS = ("delta", "files", "kafka", "foreachBatch", "console")
+
+
+@pytest.fixture(params=KINDS)
+def written_to(request: pytest.FixtureRequest) -> str:
+    """An address of each kind, of a sink that has batches 0 to 5 where it remembers batches."""
+    match request.param:
+        case "delta":
+            return f"delta:{request.getfixturevalue('table')}"
+        case "files":
+            return f"files:{request.getfixturevalue('folder')(5)}"
+        case "kafka":
+            return "kafka:counts"
+    return str(request.param)
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_question_what_a_replay_does_changes_nothing(written_to: str, tmp_path: Path) -> None:
+    before = everything(tmp_path)
+    for first_batch in (0, 3, 6):
+        replay_of(parse_sink(written_to), [QUERY], first_batch)
+    assert everything(tmp_path) == before
+
+
+def test_a_refused_replay_has_a_remedy_and_others_have_none(written_to: str) -> None:
+    replay = replay_of(parse_sink(written_to), [QUERY], 3)
+    assert replay.sink
+    assert replay.text
+    remembers = written_to.startswith(("delta:", "files:"))
+    assert [bool(part) for part in (replay.blocked, replay.remedy, replay.restore)] == [remembers] * 3
+
+
+def test_new_batches_are_never_refused(written_to: str) -> None:
+    replay = replay_of(parse_sink(written_to), [QUERY], 6)
+    assert (replay.blocked, replay.restore, replay.new_query_id) == (None, None, False)
+
+
+def test_an_unknown_position_has_a_reason(written_to: str) -> None:
+    position = position_of(written_to, [QUERY], 3, {"counts": {0: 7}}.__getitem__)
+    assert position.output == written_to
+    reported = [position.offsets is not None, position.version is not None, position.unknown is not None]
+    assert reported == [written_to == "kafka:counts", written_to.startswith("delta:"), not any(reported[:2])]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_unknown_kind_is_answered_with_all_kinds(kind: str) -> None:
+    with pytest.raises(CheckpointError, match=kind):
+        parse_sink("iceberg:db.t")
 
 
 # --- Delta: restored, and back ----------------------------------------------------------------------------------------
