@@ -97,7 +97,7 @@ class TestResults:
         assert results.text_of(recorded) == results.text_of(kept.identity())
         assert not recorded.is_same(Windows("7m").identity())
 
-    def test_other_sentences_stand_for_nothing_that_is_known(self) -> None:
+    def test_other_sentences_have_no_known_identity(self) -> None:
         assert results.identity_from_text("") is None
         for text in ("windows of soon", "sessions with a gap of x", "anything"):
             recorded = results.identity_from_text(text)
@@ -170,7 +170,7 @@ class TestDecoders:
     def test_another_schema_is_another(self, schema: str) -> None:
         assert replace(DECODER, schema=schema).identity() != DECODER.identity()
 
-    def test_an_archive_knows_its_decoder_in_another_spelling(self) -> None:
+    def test_an_archive_recognizes_its_decoder_in_another_spelling(self) -> None:
         kept = Reading.of(DECODER, "UTC")
         assert kept.is_decoded_as(Reading.of(replace(DECODER, schema=DECODER.schema.lower()), "UTC"))
         assert not kept.is_decoded_as(replace(kept, schema="event_time TIMESTAMP"))

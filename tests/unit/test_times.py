@@ -107,7 +107,7 @@ def written(message: str) -> list[str]:
     return re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d[+-]\d\d:\d\d", message)
 
 
-def test_an_hour_that_comes_twice_must_be_told_apart() -> None:
+def test_a_time_in_a_repeated_hour_needs_an_offset() -> None:
     with pytest.raises(SettingsError, match="'2025-10-26T02:30:00' comes twice in Europe/Paris") as refused:
         parse_span("2025-10-26T02:30:00", "2025-10-26T12:00:00", PARIS)
     assert written(str(refused.value)) == ["2025-10-26 02:30+02:00", "2025-10-26 02:30+01:00"]
@@ -137,7 +137,7 @@ def test_the_moments_around_a_change_of_clocks_are_certain(start: str, end: str,
     assert span.end - span.start == timedelta(hours=hours, seconds=1)
 
 
-def test_a_span_is_told_in_a_zone() -> None:
+def test_a_span_is_printed_in_a_zone() -> None:
     span = Span(datetime(2025, 10, 26, 0, 30, tzinfo=UTC), datetime(2025, 10, 26, 1, 30, tzinfo=UTC))
     assert span.text(PARIS) == "2025-10-26 02:30+02:00 – 2025-10-26 02:30+01:00"
     assert span.text(ZoneInfo("UTC")) == "2025-10-26 00:30Z – 2025-10-26 01:30Z"
@@ -152,12 +152,12 @@ def test_a_span_is_told_in_a_zone() -> None:
         (datetime(2025, 9, 4, 7, tzinfo=PARIS), "2025-09-04 07:00+02:00"),
     ],
 )
-def test_a_time_is_told_as_short_as_it_is_exact(time: datetime, expected: str) -> None:
+def test_a_time_is_printed_as_short_as_it_is_exact(time: datetime, expected: str) -> None:
     assert time_text(time) == expected
 
 
 @given(st.datetimes(datetime(1990, 1, 1), datetime(2090, 1, 1), timezones=st.just(UTC)))  # noqa: DTZ001
-def test_a_time_that_is_told_can_be_read_again(time: datetime) -> None:
+def test_a_printed_time_can_be_parsed(time: datetime) -> None:
     assert parse_time(time_text(time.astimezone(PARIS)), PARIS) == time
 
 

@@ -71,7 +71,7 @@ def stage(spark: "SparkSession", kafka: KafkaCluster, settings: Settings, tmp_pa
     return Stage(spark, kafka, replace(settings, home=tmp_path / "a home"))
 
 
-def test_every_column_is_as_it_came(stage: Stage, topic: str) -> None:
+def test_every_column_is_archived_unchanged(stage: Stage, topic: str) -> None:
     from confluent_kafka import Producer
 
     stage.send(topic, visit(1), visit(2, "2025-09-04T23:59:59.999999-05:30"), *BAD)
@@ -186,7 +186,7 @@ def test_optimize_leaves_a_file_an_hour_and_a_rerun_doubles_nothing(stage: Stage
     assert stage.places() == stage.sent(topic)
 
 
-def test_what_somebody_removed_comes_back_and_nothing_else(stage: Stage, topic: str) -> None:
+def test_deleted_records_are_archived_again_and_nothing_else(stage: Stage, topic: str) -> None:
     stage.send(topic, *(visit(number) for number in range(20)))
     stage.run(topic)
     archive.optimize(stage.spark, str(stage.table))

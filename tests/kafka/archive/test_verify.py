@@ -152,7 +152,7 @@ def test_gaps_are_refilled_and_doubles_removed(stage: Stage) -> None:
     assert stage.places() == stage.sent()
 
 
-def test_what_kafka_has_lost_is_told_and_the_rest_refilled(stage: Stage) -> None:
+def test_records_lost_in_kafka_are_reported_and_the_rest_refilled(stage: Stage) -> None:
     from confluent_kafka import TopicPartition
 
     stage.send(0, [visit(number) for number in range(20)])
@@ -196,7 +196,7 @@ def test_markers_of_transactions_are_no_gaps(stage: Stage) -> None:
     assert stage.rows() == whole
 
 
-def test_a_topic_that_was_made_anew_refills_nothing(stage: Stage) -> None:
+def test_a_recreated_topic_refills_nothing(stage: Stage) -> None:
     stage.send(0, [visit(number) for number in range(9)])
     stage.archive()
     stage.delete("offset = 4")

@@ -72,7 +72,7 @@ def results(kafka: KafkaCluster, topic: str) -> list[tuple[str, bytes | None, by
     return [(batch_of(record), record.key, record.value) for record in consumer.read(kafka, f"{topic}-counts")]
 
 
-def test_the_results_of_rewound_batches_come_again_under_the_same_keys(
+def test_the_results_of_rewound_batches_are_published_again_under_the_same_keys(
     spark: "SparkSession", kafka: KafkaCluster, settings: Settings, topic: str, home: Path, checkpoint: Command
 ) -> None:
     first = results(kafka, topic)

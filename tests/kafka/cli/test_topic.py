@@ -114,7 +114,7 @@ def test_wrong_uses_of_produce(run: Run, topic: str) -> None:
         run("topic", "produce", f"{topic}x", stdin="a\n")
 
 
-def test_a_typed_line_is_sent_at_once_and_ctrl_c_ends_the_input(
+def test_a_typed_line_is_sent_immediately_and_ctrl_c_ends_the_input(
     kafka: KafkaCluster, topic: str, tmp_path: Path
 ) -> None:
     arrived = consumer.read(kafka, topic, newest=0, follow=True)
@@ -129,7 +129,7 @@ def test_a_typed_line_is_sent_at_once_and_ctrl_c_ends_the_input(
         assert typing.stderr.read() == f"Sent 1 record to {topic}.\n"
 
 
-def test_reading_is_like_tail_unless_told_otherwise(run: Run, kafka: KafkaCluster, topic: str) -> None:
+def test_reading_is_like_tail_by_default(run: Run, kafka: KafkaCluster, topic: str) -> None:
     kafka_producer.produce(kafka, topic, [Message(b"k", str(number).encode()) for number in range(15)])
     assert run("topic", "read", topic).stdout.split() == [str(number) for number in range(5, 15)]
     assert run("topic", "read", topic, "--max", "2").stdout.split() == ["13", "14"]
@@ -170,7 +170,7 @@ def test_control_characters_of_a_record_do_not_reach_the_terminal(run: Run, kafk
     assert "\u202e" not in printed
 
 
-def test_json_tells_everything_of_a_record(run: Run, kafka: KafkaCluster, topic: str) -> None:
+def test_json_has_every_field_of_a_record(run: Run, kafka: KafkaCluster, topic: str) -> None:
     produce_with_headers(kafka, topic)
     first, second, third = map(json.loads, run("topic", "read", topic, "--json").stdout.splitlines())
     time = first.pop("timestamp")

@@ -122,7 +122,9 @@ def stage(spark: "SparkSession", kafka: KafkaCluster, settings: Settings, tmp_pa
     return Stage(spark, kafka, settings, tmp_path / "checkpoint")
 
 
-def test_a_key_that_the_results_lack_is_told_before_the_query_starts(stage: Stage, topic: str, tmp_path: Path) -> None:
+def test_a_key_that_the_results_lack_is_reported_before_the_query_starts(
+    stage: Stage, topic: str, tmp_path: Path
+) -> None:
     wrong = Pipeline("small", topic, lambda rows: rows, KafkaSink(f"{topic}-results", key=("key", "ofset")))
     options = RunOptions(dead_letter=False, checkpoint=str(stage.checkpoint), available_now=True)
     with (
@@ -143,7 +145,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 # A port in use
 
 
-def test_a_taken_port_that_was_asked_for_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_requested_port_that_is_taken_is_reported(run: Run, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         result = run("broker", "start", "--port", port)
@@ -155,7 +157,7 @@ def test_a_taken_port_that_was_asked_for_is_told(run: Run, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("words", [["topic", "read"], ["topic", "read", "--follow"], ["topic", "produce"]])
-def test_an_unknown_topic_is_told_and_not_made(run: Run, kafka: KafkaCluster, topic: str, words: list[str]) -> None:
+def test_an_unknown_topic_is_reported_and_not_made(run: Run, kafka: KafkaCluster, topic: str, words: list[str]) -> None:
     unknown = f"{topic}s"
     result = run(*words, unknown, "--bootstrap-servers", kafka.bootstrap_servers)
     fails(result, f"There is no topic '{unknown}' at {kafka.bootstrap_servers}", f"respool topic create {unknown}")
@@ -185,7 +187,7 @@ def test_a_runner_refuses_an_unknown_topic_before_it_makes_a_checkpoint(stage: S
 
 
 @pytest.mark.parametrize("version", [None, "11.0.22"])
-def test_a_pipeline_without_a_java_for_spark_is_told(
+def test_a_pipeline_without_a_java_for_spark_is_reported(
     run: Run, kafka: KafkaCluster, topic: str, tmp_path: Path, version: str | None
 ) -> None:
     (tmp_path / "mine.py").write_text(MINE.replace("TOPIC", topic))
@@ -258,7 +260,7 @@ def test_a_checkpoint_in_use_is_refused(stage: Stage, topic: str) -> None:
         held.close()
 
 
-def test_a_checkpoint_that_is_none_is_refused(stage: Stage, topic: str) -> None:
+def test_a_folder_that_is_not_a_checkpoint_is_refused(stage: Stage, topic: str) -> None:
     stage.checkpoint.write_text("a letter")
     with pytest.raises(CheckpointError, match=r"is a file; expected a folder. Name another with --checkpoint"):
         stage.play(topic)
@@ -275,7 +277,7 @@ def test_a_checkpoint_whose_owner_cannot_be_read_is_refused(stage: Stage, topic:
 # A topic that vanished
 
 
-def test_a_topic_that_vanishes_under_a_running_pipeline_is_told(stage: Stage, topic: str) -> None:
+def test_a_topic_that_vanishes_under_a_running_pipeline_is_reported(stage: Stage, topic: str) -> None:
     put(stage.kafka, topic, 10)
     with pytest.raises(QueryError) as caught:
         stage.play(topic, on_progress=lambda _: topics.delete(stage.kafka, topic))
@@ -287,7 +289,7 @@ def test_a_topic_that_vanishes_under_a_running_pipeline_is_told(stage: Stage, to
     assert len(stage.got) == 10
 
 
-def test_a_topic_that_vanished_between_two_runs_is_told(stage: Stage, topic: str) -> None:
+def test_a_topic_that_vanished_between_two_runs_is_reported(stage: Stage, topic: str) -> None:
     put(stage.kafka, topic, 10)
     stage.play(topic, available_now=True)
     before = contents(stage.checkpoint)
@@ -316,7 +318,7 @@ def test_a_topic_that_vanished_between_two_runs_is_told(stage: Stage, topic: str
 # A full disk
 
 
-def test_a_disk_that_fills_up_under_a_running_pipeline_is_told(stage: Stage, topic: str, disk: Path) -> None:
+def test_a_disk_that_fills_up_under_a_running_pipeline_is_reported(stage: Stage, topic: str, disk: Path) -> None:
     def fill_and_go_on(_: BatchProgress) -> None:
         fill(disk)
         put(stage.kafka, topic, 5)
@@ -336,7 +338,9 @@ def test_a_disk_that_fills_up_under_a_running_pipeline_is_told(stage: Stage, top
     assert len(stage.got) == 15
 
 
-def test_a_home_on_a_full_disk_is_told(run: Run, kafka: KafkaCluster, topic: str, tmp_path: Path, disk: Path) -> None:
+def test_a_home_on_a_full_disk_is_reported(
+    run: Run, kafka: KafkaCluster, topic: str, tmp_path: Path, disk: Path
+) -> None:
     (tmp_path / "mine.py").write_text(MINE.replace("TOPIC", topic))
     fill(disk)
     home = disk / "home"
@@ -377,7 +381,7 @@ STREAM = "\n=== Streaming Query ===\nIdentifier: small [id = 1]\nLogical Plan:\n
         ("", "The pipeline small has failed: no reason was given\n"),
     ],
 )
-def test_a_failure_is_told_by_its_cause_alone(spark_says: str, cause: str) -> None:
+def test_a_failure_is_reported_by_its_cause_alone(spark_says: str, cause: str) -> None:
     message = str(failures.classify("small", Exception(spark_says + STREAM), "cp").message)
     assert cause in message
     if "\n" in cause or "ValueError" in cause:

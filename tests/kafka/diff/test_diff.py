@@ -146,7 +146,7 @@ def test_only_what_came_after_a_batch_counts(spark: "SparkSession", kafka: Kafka
     assert compare(spark, kafka, by_offset, most=0) == DiffReport(replace(report.summary, only_a=1, only_b=2), ())
 
 
-def test_records_without_keys_are_counted_or_known_by_columns(
+def test_records_without_keys_are_counted_or_identified_by_columns(
     spark: "SparkSession", kafka: KafkaCluster, two: Topics, tmp_path: Path
 ) -> None:
     two.send(two.a, *[(None, {"id": id_, "n": 1, "at": number}) for number, id_ in enumerate("xxyz")])
@@ -278,7 +278,9 @@ def test_checkpoints_stand_for_what_their_pipelines_write(run: Command, two: Top
     assert report["a"]["offsets"] == {"visits-0": 1250, "visits-1": 5}
 
 
-def test_what_is_nowhere_is_told_with_where_it_was_looked_for(run: Command, two: Topics, kafka: KafkaCluster) -> None:
+def test_a_missing_output_is_reported_with_every_place_that_was_searched(
+    run: Command, two: Topics, kafka: KafkaCluster
+) -> None:
     with pytest.raises(DiffError) as refused:
         run(two.a.place, "nowhere")
     for place in ("no pipeline of that name has run", "Delta table", "results", f"topic at {kafka.bootstrap_servers}"):

@@ -149,7 +149,7 @@ def test_a_record_of_ten_megabytes_passes_and_topics_are_never_made_by_chance(se
     assert "never-created" not in admin.list_topics(timeout=30).topics
 
 
-def test_records_outlive_a_stop_and_racing_starts_make_one_broker(settings: Settings, home: Path) -> None:
+def test_records_outlive_a_stop_and_racing_starts_make_a_single_broker(settings: Settings, home: Path) -> None:
     before = read(str(broker.address(home)))
     assert before[0] == b"first"
     assert broker.stop(home) is True
@@ -176,7 +176,7 @@ def test_records_outlive_kill_9(settings: Settings, home: Path) -> None:
     assert read(started.address) == before
 
 
-def test_a_taken_port_moves_the_broker_unless_it_was_asked_for(settings: Settings, home: Path) -> None:
+def test_a_taken_port_moves_the_broker_unless_the_port_was_requested(settings: Settings, home: Path) -> None:
     broker.stop(home)
     with socket.create_server(("127.0.0.1", settings.broker_port)):
         with pytest.raises(BrokerError, match=rf"Port {settings.broker_port} is in use.*leave --port out"):
@@ -296,7 +296,7 @@ def test_a_port_lost_at_the_last_moment_is_replaced(tmp_path: Path, monkeypatch:
     assert broker.status(tmp_path).state == "stopped"
 
 
-def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(home: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -305,7 +305,7 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         broker.start(Settings(home=tmp_path))
 
 
-def test_a_nearly_full_disk_is_told_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nearly_full_disk_is_reported_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=2**20))
     with pytest.raises(MachineError, match=r"needs 32 MiB to start"):
         broker.start(Settings(home=tmp_path))

@@ -58,7 +58,7 @@ def window_of(time: datetime) -> datetime:
     return time - (time - START) % WINDOW
 
 
-def test_every_wrong_window_is_found_and_put_right(
+def test_every_wrong_window_is_detected_and_corrected(
     spark: "SparkSession", kafka: KafkaCluster, settings: Settings, tmp_path: Path, topic: str
 ) -> None:
     here = stage(spark, kafka, settings, tmp_path, "visit-counts", topic)

@@ -174,7 +174,7 @@ def test_sessions_that_a_late_event_joins_are_withdrawn(make: MakeStage) -> None
     assert upserted == expected
 
 
-def test_results_of_the_same_millisecond_are_told_apart(make: MakeStage) -> None:
+def test_results_of_the_same_millisecond_have_different_keys(make: MakeStage) -> None:
     here = make("sessions")
     clocks = ("07:00:00.123456", "07:20:00.123456", "07:20:00.123789")
     # Two sessions of the same visit would have the same key in milliseconds; so would two of different visits.
@@ -221,7 +221,7 @@ def test_a_session_that_is_still_open_is_left_to_the_live_query(make: MakeStage)
     assert [row["is_finished"] for row in here.upserted().values()] == [True, True]
 
 
-def test_a_long_span_goes_on_where_it_was_stopped(make: MakeStage) -> None:
+def test_a_long_span_resumes_where_it_was_stopped(make: MakeStage) -> None:
     here = make("visit-counts")
     here.batches([click(f"{hour:02}:00:00") for hour in range(6)], [click("23:00:00")], [click("23:30:00")])
 
@@ -306,7 +306,7 @@ def test_results_go_to_a_folder(late: Stage, tmp_path: Path, name: str) -> None:
         here.reprocess(*SPAN, run="other", output=str(folder))
 
 
-def test_what_the_archive_lacks_is_told(make: MakeStage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gap_in_the_archive_is_reported(make: MakeStage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completeness, "_PATIENCE", 1.0)
     here = make("visit-counts")
     late_clicks(here)
@@ -322,7 +322,7 @@ def test_what_the_archive_lacks_is_told(make: MakeStage, monkeypatch: pytest.Mon
     assert here.upserted()[(before[0].key or b"").decode()]["count"] == 6
 
 
-def test_an_archive_that_begins_too_late_is_told(make: MakeStage) -> None:
+def test_an_archive_that_begins_too_late_is_reported(make: MakeStage) -> None:
     from confluent_kafka import TopicPartition
 
     from respool.kafka.cluster import admin_client
@@ -415,7 +415,7 @@ def test_whoever_kills_a_fix_can_repeat_the_command(make: MakeStage) -> None:
     assert sorted(row["count"] for row in here.upserted().values()) == [1, *[2] * 6]  # that of 23:00, and all others
 
 
-def test_a_pipeline_of_ones_own_is_reprocessed(make: MakeStage) -> None:
+def test_a_users_pipeline_is_reprocessed(make: MakeStage) -> None:
     here = replace(make("visit-counts"), name="support.own_pipeline:orders", values={})
     topic = here.pipeline.topic
     topics.create(here.kafka, topic, partitions=1)

@@ -130,7 +130,7 @@ BAD = [
 ]
 
 
-def test_rejected_records_are_counted_and_kept_exactly_as_they_came(stage: Stage, topic: str) -> None:
+def test_rejected_records_are_counted_and_kept_unchanged(stage: Stage, topic: str) -> None:
     messages = [visit(1), *BAD[:3], visit(2), *BAD[3:], visit(3)]
     producer.produce(stage.kafka, topic, messages)
     pipeline, rows = collecting(topic)
@@ -197,7 +197,7 @@ def test_a_stop_waits_for_the_running_batch_and_starts_no_other(stage: Stage, to
     assert sorted(row for _, row in rows) == sorted(f"v{number}" for number in range(50))
 
 
-def test_every_batch_is_told_even_if_the_events_of_spark_are_lost(
+def test_every_batch_is_reported_even_if_the_events_of_spark_are_lost(
     stage: Stage, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listener = runner_module._listener
@@ -384,7 +384,7 @@ def test_a_run_that_lost_its_lease_stops_its_queries(
         assert not query.isActive
 
 
-def test_results_in_kafka_have_a_key_and_tell_where_they_come_from(stage: Stage, topic: str) -> None:
+def test_results_in_kafka_have_a_key_and_headers_with_their_origin(stage: Stage, topic: str) -> None:
     from pyspark.sql import functions as F
 
     producer.produce(stage.kafka, topic, [visit(1), visit(1), visit(2)])
@@ -424,7 +424,7 @@ def test_the_console_shows_tables_as_spark_draws_them(
     assert ConsoleSink().describe() == "console"
 
 
-def test_a_wrong_schema_is_told_before_anything_runs(stage: Stage, topic: str) -> None:
+def test_a_wrong_schema_is_reported_before_anything_runs(stage: Stage, topic: str) -> None:
     pipeline, _ = collecting(topic)
     wrong = replace(pipeline, decode=JsonDecoder("visit_id TEXTT", "visit_id"))
     with pytest.raises(Exception, match="is not readable"):

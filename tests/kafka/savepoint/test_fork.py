@@ -148,7 +148,7 @@ def test_a_changed_pipeline_is_compared_with_the_savepoint_before_spark_starts(
     assert "cannot start: " in capsys.readouterr().err
 
 
-def test_forks_go_on_beside_the_original_and_the_better_one_takes_its_place(
+def test_forks_run_next_to_the_original_and_the_better_fork_is_promoted(
     stage: Stage, kafka: KafkaCluster, topic: str, tmp_path: Path
 ) -> None:
     stage.run()

@@ -164,7 +164,7 @@ def snapshots(checkpoint: Path) -> set[int]:
 
 
 @pytest.mark.parametrize("name", ["hdfs", "ids-changelog", "operators", "transform-ids", "stateless"])
-def test_a_query_goes_on_after_an_undone_rewind_as_if_nothing_had_happened(
+def test_a_query_continues_after_an_undone_rewind_as_if_nothing_had_happened(
     whole: Callable[[str], Whole], name: str
 ) -> None:
     query = whole(name)

@@ -473,7 +473,7 @@ def test_a_key_that_cannot_be(
         read(spark, ran("browser-stats-stateful").checkpoint, only={key: value})
 
 
-def test_a_file_that_is_lost_while_it_is_read_is_told(spark: "SparkSession", tmp_path: Path) -> None:
+def test_a_file_that_is_lost_while_it_is_read_is_reported(spark: "SparkSession", tmp_path: Path) -> None:
     checkpoint = unpack(tmp_path, "hdfs")
     reading = select_state(opened(checkpoint), StateSelection(3))
     shutil.rmtree(checkpoint / "state")

@@ -123,7 +123,7 @@ def test_what_is_not_called_broken_restarts(
 
 
 @pytest.mark.parametrize(("kind", "damage", "cause"), FATAL, ids=lambda case: case if isinstance(case, str) else "")
-def test_what_is_called_broken_fails_and_restarts_once_it_is_mended_as_was_said(
+def test_a_broken_checkpoint_fails_and_restarts_once_its_remedy_was_applied(
     spark: "SparkSession",
     ran: Callable[[str], Ran],
     tmp_path: Path,

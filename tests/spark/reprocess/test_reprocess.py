@@ -235,7 +235,9 @@ def test_only_the_hours_of_a_span_are_read(spark: "SparkSession", tmp_path: Path
     assert len(files.inputFiles()) == 2  # as Spark itself sees it
 
 
-def test_what_the_archive_rejected_is_tried_again_by_another_decoder(spark: "SparkSession", tmp_path: Path) -> None:
+def test_records_that_the_archive_rejected_are_decoded_again_by_another_decoder(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
     archived = visit_counts(topic="decoders")
     good, without_visit = event(at("07:00:00")), event(at("07:01:00"))
     del without_visit["visit_id"]
@@ -385,7 +387,7 @@ def test_an_archive_that_begins_late_is_refused(spark: "SparkSession", tmp_path:
         check_beginning(spark, reader, make_plan(request, reader, live, NOW))
 
 
-def test_the_newest_commits_tell_what_the_history_tells(spark: "SparkSession", tmp_path: Path) -> None:
+def test_the_newest_commits_agree_with_the_history(spark: "SparkSession", tmp_path: Path) -> None:
     pipeline = visit_counts(topic="learnt")
     table = write_archive(spark, tmp_path, pipeline, [[event(at("07:00:00"))], [event(at("07:01:00"))]])
     reader = ArchiveReader(table)

@@ -194,7 +194,7 @@ def test_what_is_blocked_fails(
 
 
 @pytest.mark.parametrize("old", [TOTAL, KEPT])
-def test_a_pipeline_that_has_not_changed_has_nothing_to_tell(
+def test_an_unchanged_pipeline_has_nothing_to_report(
     spark: "SparkSession", made: Callable[[Pipeline], Path], old: Pipeline
 ) -> None:
     result = preflight_of(spark, old, old, made(old))
@@ -202,7 +202,7 @@ def test_a_pipeline_that_has_not_changed_has_nothing_to_tell(
     assert lines(result) == ["Nothing has changed since the savepoint."]
 
 
-def test_another_topic_is_told(spark: "SparkSession", tmp_path: Path) -> None:
+def test_another_topic_is_reported(spark: "SparkSession", tmp_path: Path) -> None:
     checkpoint = CheckpointSnapshot(LocalFolder(checkpoints.unpack(tmp_path, "kafka")))
     ((topic, _), *_) = kafka_parts(checkpoint.newest_planned().sources[0].end)
     for name in (topic, "other"):
@@ -213,7 +213,7 @@ def test_another_topic_is_told(spark: "SparkSession", tmp_path: Path) -> None:
         assert any("It is not known which code and settings made the savepoint" in text for text in result.notes)
 
 
-def test_the_shape_of_every_pipeline_can_be_had(spark: "SparkSession") -> None:
+def test_every_pipeline_has_a_shape(spark: "SparkSession") -> None:
     names = {
         name: [operator.kind for operator in shape_of(spark, find_pipeline(name), {}).operators] for name in BUILT_IN
     }
@@ -235,7 +235,7 @@ def test_a_join_has_two_sources_and_four_stores(spark: "SparkSession") -> None:
     assert (query.sources, join.kind, len(join.tables)) == (2, "join", 4)
 
 
-def test_a_transform_that_fails_is_told(spark: "SparkSession") -> None:
+def test_a_transform_that_fails_is_reported(spark: "SparkSession") -> None:
     with pytest.raises(PipelineError, match=r"pipeline mine as it is now.*`nothing`"):
         shape_of(spark, pipeline(lambda events: events.select("nothing")), {})
     with pytest.raises(PipelineError, match=r"ZeroDivisionError"):

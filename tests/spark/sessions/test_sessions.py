@@ -214,7 +214,7 @@ def batch(spark: "SparkSession", pipeline: "Pipeline", events: list[Event]) -> l
     return rows_out
 
 
-def test_a_batch_tells_the_final_sessions_only(spark: "SparkSession") -> None:
+def test_a_batch_returns_only_the_final_sessions(spark: "SparkSession") -> None:
     events = generated(0, 1000, 20, AUTUMN)
     far = [("far", datetime(1, 1, 2, tzinfo=timezone.utc)), ("far", datetime(9999, 12, 30, tzinfo=timezone.utc))]
     sessions_out = rows(BatchResult(0, batch(spark, sessions(), [*events, *far])))

@@ -104,7 +104,7 @@ def listed(ranges: Sequence[OffsetRange]) -> list[int]:
     return [offset for span in ranges for offset in range(span.start, span.end)]
 
 
-def test_full_blocks_are_told_as_one_range_and_known_when_they_come_again() -> None:
+def test_full_blocks_are_one_range_and_repeated_offsets_are_detected() -> None:
     offsets = OffsetSet()
     offsets.add(np.arange(10, 300_000, dtype=np.int64))
     assert offsets.ranges() == [OffsetRange(10, 300_000)]
@@ -176,7 +176,7 @@ def test_records_are_counted_by_topic_partition_and_hour(table: Path) -> None:
 
 @settings(max_examples=30)  # each writes tables
 @given(st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.sampled_from([7, 8, None])), min_size=1)))
-def test_any_table_is_told_as_it_is(
+def test_any_table_is_reported_as_it_is(
     tmp_path_factory: pytest.TempPathFactory, commits: list[list[tuple[int, int, int | None]]]
 ) -> None:
     table = tmp_path_factory.mktemp("any") / "t"
@@ -203,7 +203,7 @@ def test_a_file_of_many_blocks_is_read_piece_by_piece(table: Path, monkeypatch: 
     assert [(place.records, place.missing, place.surplus) for place in archived.places] == [(51, 0, 1), (25, 0, 0)]
 
 
-def test_records_without_a_place_are_told(table: Path) -> None:
+def test_records_without_an_offset_are_counted(table: Path) -> None:
     append(table, visits(0, range(3)))
     strange = pa.Table.from_pylist([{**row("visits", 0, 3, 7), "offset": None}], SCHEMA)
     write_deltalake(str(table), strange, mode="append")
@@ -226,7 +226,7 @@ def test_small_files_are_those_that_a_compaction_would_take() -> None:
     assert days_to_compact([*files, File("e", 1, None, None)]) == [day, None]
 
 
-def test_show_tells_what_there_is(table: Path, tmp_path: Path) -> None:
+def test_show_reports_the_contents(table: Path, tmp_path: Path) -> None:
     append(table, [*visits(0, range(3)), *visits(1, [0], None)])
     append(table, visits(0, [5, 2], 8))
     done = respool("archive", "show", "--home", str(tmp_path / "a home"), "--hours")
@@ -341,7 +341,7 @@ def test_what_kafka_no_longer_has_is_lost_unless_it_looks_like_a_marker(table: P
     assert [status for status, _ in reported["no record missing"]] == ["broken", "broken"]
 
 
-def test_another_topic_under_the_same_name_is_told(table: Path) -> None:
+def test_another_topic_under_the_same_name_is_reported(table: Path) -> None:
     append(table, visits(0, range(5)))
     comparison = KafkaComparison("broker:9092", {}, ("clicks",), {TopicPartition("visits", 0): "ends at 3"})
     compared = [check for check in verify(read_contents(str(table)), comparison) if check.name == "compared with Kafka"]

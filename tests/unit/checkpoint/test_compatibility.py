@@ -38,7 +38,7 @@ def test_older_sparks_write_what_can_be_read(tmp_path: Path, shapes: dict[str, Q
             assert compare(older, shapes[kind]) == Compatibility((), ())
 
 
-def test_a_shape_tells_operators_tables_and_schemas(shapes: dict[str, QueryShape]) -> None:
+def test_a_shape_has_operators_tables_and_schemas(shapes: dict[str, QueryShape]) -> None:
     (aggregation,) = shapes["hdfs"].operators
     assert (shapes["hdfs"].sources, shapes["hdfs"].partitions, aggregation.name) == (1, 2, "stateStoreSave")
     assert ddl(aggregation.tables[0].key) == "key STRING, _groupingexpression INT"
@@ -87,7 +87,7 @@ def test_what_was_lost_is_not_compared_as_spark_does_not(tmp_path: Path, shapes:
     assert "has lost its metadata" in damaged.notes[0]
 
 
-def test_a_damaged_schema_is_told(tmp_path: Path) -> None:
+def test_a_damaged_schema_is_reported(tmp_path: Path) -> None:
     folder = checkpoints.unpack(tmp_path, "hdfs")
     file = folder / "state/0/0/_metadata/schema"
     file.write_bytes(file.read_bytes()[:-9])

@@ -84,7 +84,7 @@ def test_an_unknown_state_store_is_named_and_nothing_is_recommended(
     assert "--to-batch" not in rewind_line(summary)
 
 
-def test_other_damage_beside_an_unknown_state_store_recommends_nothing_either(tmp_path: Path) -> None:
+def test_other_damage_next_to_an_unknown_state_store_recommends_nothing_either(tmp_path: Path) -> None:
     path = checkpoints.unpack(tmp_path, "hdfs")
     edit_conf(path, {f"{CONF}stateStore.providerClass": PROVIDER})
     written(path / "offsets/12", "x")
@@ -132,7 +132,7 @@ def test_an_unknown_codec_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", checkpoints.versions())
-def test_tested_versions_are_known_by_their_settings(tmp_path: Path, version: str) -> None:
+def test_tested_versions_are_recognized_by_their_settings(tmp_path: Path, version: str) -> None:
     for kind in ("hdfs", "stateless", "rate"):
         checkpoint = opened(checkpoints.unpack(tmp_path, kind, version))
         writer = writer_of(checkpoint.newest_planned())
@@ -142,7 +142,7 @@ def test_tested_versions_are_known_by_their_settings(tmp_path: Path, version: st
 
 
 @pytest.mark.parametrize("versions", list(KEPT))
-def test_an_older_spark_is_known_by_the_settings_that_it_does_not_keep(tmp_path: Path, versions: str) -> None:
+def test_an_older_spark_is_recognized_by_the_settings_that_it_does_not_record(tmp_path: Path, versions: str) -> None:
     path = checkpoints.unpack(tmp_path, "hdfs")
     later = list(KEPT)[list(KEPT).index(versions) + 1 :]
     edit_conf(path, {name: None for version in later for name in KEPT[version]})

@@ -74,7 +74,7 @@ def test_json_has_all_of_it(run: Command, checkpoint: Path) -> None:
     assert few["batches"] == shown["batches"][-2:]
 
 
-def test_a_rewind_asks_and_can_be_taken_back(run: Command, checkpoint: Path) -> None:
+def test_a_rewind_asks_and_can_be_undone(run: Command, checkpoint: Path) -> None:
     before = names(checkpoint)
     plan = run("rewind", "mine", "--to-batch", "4", "--dry-run")
     assert plan.returncode == 0, plan.stderr
@@ -132,7 +132,7 @@ def cut_off(checkpoint: Path) -> Path:
     return checkpoint
 
 
-def test_a_rewind_that_was_cut_off_is_finished_by_the_same_command(run: Command, cut_off: Path) -> None:
+def test_a_rewind_that_was_interrupted_is_finished_by_the_same_command(run: Command, cut_off: Path) -> None:
     assert "A rewind of the checkpoint mine was cut off" in run("show", "mine").stdout
     other = run("rewind", "mine", "--last", "3", "--yes")
     assert other.returncode == 1
@@ -150,7 +150,7 @@ def test_a_rewind_that_was_cut_off_is_finished_by_the_same_command(run: Command,
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_rewind_to_offsets_that_was_cut_off_is_finished_however_its_json_is_spelled(
+def test_a_rewind_to_offsets_that_was_interrupted_is_finished_however_its_json_is_spelled(
     version: int, run: Command, cut_off: Path
 ) -> None:
     pending = cut_off / "_respool" / "pending.json"
@@ -170,7 +170,7 @@ def test_a_rewind_to_offsets_that_was_cut_off_is_finished_however_its_json_is_sp
     assert not pending.exists()
 
 
-def test_a_rewind_that_was_cut_off_is_taken_back(run: Command, cut_off: Path, tmp_path: Path) -> None:
+def test_an_interrupted_rewind_is_undone(run: Command, cut_off: Path, tmp_path: Path) -> None:
     done = run("undo", "mine", "--yes")
     assert done.returncode == 0, done.stderr
     assert names(cut_off) == names(unpack(tmp_path, "kafka"))
@@ -206,7 +206,7 @@ def test_old_rewinds_are_purged(run: Command, checkpoint: Path) -> None:
         (("verify", "."), "checkpoint"),
     ],
 )
-def test_wrong_input_is_told_and_changes_nothing(
+def test_wrong_input_is_reported_and_changes_nothing(
     words: tuple[str, ...], message: str, run: Command, checkpoint: Path
 ) -> None:
     before = names(checkpoint)

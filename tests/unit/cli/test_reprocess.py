@@ -107,7 +107,7 @@ PIPELINES = [
 
 
 @pytest.mark.parametrize(("command", "words", "expected"), PIPELINES)
-def test_what_cannot_be_computed_again_is_refused_and_why(
+def test_a_pipeline_that_cannot_be_reprocessed_is_refused_with_the_reason(
     run: Run, tmp_path: Path, command: str, words: Sequence[str], expected: Sequence[str]
 ) -> None:
     name, *options = words
@@ -135,13 +135,13 @@ orders = Pipeline(
 """
 
 
-def test_a_pipeline_that_does_not_say_what_its_results_are_is_told_how(run: Run, tmp_path: Path) -> None:
+def test_a_pipeline_without_declared_results_is_refused_with_an_explanation(run: Run, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN)
     refuses(run("reprocess", "mine:orders", *SPAN), tmp_path, "The pipeline orders does not say", "results=Windows(")
 
 
 @pytest.mark.parametrize("command", HELP)
-def test_an_archive_that_is_not_there_is_told_with_its_place(run: Run, tmp_path: Path, command: str) -> None:
+def test_an_archive_that_is_not_there_is_reported_with_its_place(run: Run, tmp_path: Path, command: str) -> None:
     result = run(command, "visit-counts", *SPAN)
     place = tmp_path / ".respool" / "archive" / "visits_table"
     refuses(result, tmp_path, f"There is no archive at {place}", "respool run visits-archive")

@@ -69,7 +69,7 @@ def test_a_savepoint_from_its_making_to_its_end(run: Command, checkpoint: Path) 
     assert "one at batch" not in ok(run("checkpoint", "show", "mine"))
 
 
-def test_a_restore_is_planned_asked_for_done_and_taken_back(run: Command, checkpoint: Path) -> None:
+def test_a_restore_is_planned_confirmed_applied_and_undone(run: Command, checkpoint: Path) -> None:
     before = everything(checkpoint)
     ok(run("savepoint", "create", "mine", "one", "--batch", "11"))
     refused = run("savepoint", "restore", "one", "mine", "--stopped", "--dry-run")
@@ -107,7 +107,7 @@ def test_a_fork_says_how_to_run_it_and_whose_it_is(run: Command, checkpoint: Pat
     assert "◆ old" not in shown
 
 
-def test_wrong_input_is_told_and_changes_nothing(run: Command, checkpoint: Path, tmp_path: Path) -> None:
+def test_wrong_input_is_reported_and_changes_nothing(run: Command, checkpoint: Path, tmp_path: Path) -> None:
     ok(run("savepoint", "create", "mine", "monday"))
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
@@ -144,7 +144,7 @@ def test_a_run_from_a_savepoint_needs_a_folder_and_an_output_of_its_own(run: Com
     assert everything(tmp_path) == {}
 
 
-def test_a_damaged_savepoint_is_told_by_verify_and_not_restored(run: Command, checkpoint: Path) -> None:
+def test_a_damaged_savepoint_is_reported_by_verify_and_not_restored(run: Command, checkpoint: Path) -> None:
     made = json.loads(ok(run("savepoint", "create", "mine", "one", "--json")))
     before = everything(checkpoint)
     file = next(Path(made["data"]).rglob("*.changelog"))

@@ -96,7 +96,7 @@ def test_what_there_is_to_read_is_listed(golden: Unpacked, kind: str, lines: lis
         ("hdfs", "--timezone Mars", "'Mars' is not a time zone"),
     ],
 )
-def test_what_cannot_be_read_is_told_before_spark_starts(
+def test_unreadable_state_is_reported_before_spark_starts(
     golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, words: str, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -94,7 +94,7 @@ def test_a_relative_place_is_known_from_any_folder(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("text", ["kafka:counts", "console", "foreachBatch", "foreachbatch"])
-def test_other_sinks_write_everything_again(text: str) -> None:
+def test_other_sinks_write_every_replayed_batch_again(text: str) -> None:
     sink = parse_sink(text)
     assert isinstance(sink, OtherAddress)
     assert replay_of(sink, [], 3) == ReplayOutcome(sink.kind, sink.text)
@@ -105,7 +105,7 @@ def test_other_sinks_write_everything_again(text: str) -> None:
     ("text", "message"),
     [("delt:/x", "Did you mean 'delta'?"), ("", "delta:TABLE"), ("iceberg:db.t", "kafka:TOPIC"), ("files:", "place")],
 )
-def test_a_sink_that_is_not_known(text: str, message: str) -> None:
+def test_an_unknown_sink_kind_is_refused(text: str, message: str) -> None:
     with pytest.raises(CheckpointError, match="files:FOLDER") as error:
         parse_sink(text)
     assert message in str(error.value)
@@ -175,7 +175,7 @@ def test_batches_that_a_table_lacks_are_written_as_new(table: Path) -> None:
     assert "as new" in replay.text
 
 
-def test_a_table_goes_back_to_before_a_batch_and_takes_it_again(table: Path) -> None:
+def test_a_table_is_restored_to_before_a_batch_and_accepts_it_again(table: Path) -> None:
     step = restore_of(table, 3)
     assert (step.from_version, step.to_version, step.from_batch, step.to_batch) == (5, 2, 5, 2)
     run_restore(step)
@@ -238,7 +238,7 @@ def test_a_table_that_its_first_batch_made_is_emptied(table: Path) -> None:
     assert batches(table) == [0, 1, 2]
 
 
-def test_a_table_that_was_there_before_the_query_keeps_what_it_had(tmp_path: Path) -> None:
+def test_an_existing_table_keeps_its_earlier_rows(tmp_path: Path) -> None:
     table = tmp_path / "table"
     write(table, -7, app_id=None)
     for batch in range(3):
@@ -247,7 +247,7 @@ def test_a_table_that_was_there_before_the_query_keeps_what_it_had(tmp_path: Pat
     assert batches(table) == [-7]
 
 
-def test_one_rewind_after_another(table: Path) -> None:
+def test_rewinds_in_a_row_restore_the_right_version(table: Path) -> None:
     run_restore(restore_of(table, 4))
     for batch in (4, 5, 6):
         write(table, batch)
@@ -273,7 +273,7 @@ def test_batches_under_an_older_id_of_the_query(table: Path) -> None:
     assert (batches(table), newest(table, NEW)) == ([0, 1, 2, 3, 4], 4)
 
 
-def test_rows_that_would_come_twice(table: Path) -> None:
+def test_a_replay_that_would_duplicate_rows_is_refused(table: Path) -> None:
     replay = replay_of(DeltaAddress(str(table)), [QUERY, NEW], 3)
     assert replay.blocked is not None
     assert "twice" in replay.blocked
@@ -282,7 +282,7 @@ def test_rows_that_would_come_twice(table: Path) -> None:
     assert newest(table, NEW) is None
 
 
-def test_rows_that_came_twice_go_twice(table: Path) -> None:
+def test_duplicated_rows_are_removed_by_a_restore(table: Path) -> None:
     for batch in (3, 4):
         write(table, batch, NEW)
     run_restore(restore_of(table, 3, QUERY, NEW))
@@ -365,7 +365,7 @@ def test_other_writers_are_not_undone(table: Path) -> None:
     assert replay_of(DeltaAddress(str(table)), [QUERY], 3).new_query_id
 
 
-def test_a_restore_to_a_time_does_not_tell_what_it_left(table: Path) -> None:
+def test_a_restore_to_a_time_does_not_record_its_version(table: Path) -> None:
     DeltaTable(table).restore(3)
     path = table / "_delta_log" / f"{6:020}.json"
     path.write_text(path.read_text().replace('{"version":"3"}', '{"version":null,"timestamp":"2025-09-04 00:00:00"}'))
@@ -380,7 +380,7 @@ def test_a_table_that_moved_on_since_the_plan(table: Path) -> None:
     assert batches(table) == [0, 1, 2, 3, 4, 5, 6]
 
 
-def test_a_writer_that_comes_in_between(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_concurrent_writer_stops_a_restore(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = [restore_of(table, 3), restore_of(table, 0)]
 
     def late(location: str) -> DeltaTable:
@@ -463,7 +463,7 @@ def test_a_table_by_a_file_url(table: Path) -> None:
     assert batches(table) == [0, 1, 2]
 
 
-def test_a_filesystem_that_is_not_known() -> None:
+def test_an_unknown_filesystem_is_an_error_of_one_line() -> None:
     with pytest.raises(CheckpointError, match="abc") as error:
         replay_of(DeltaAddress("abc://bucket/table"), [QUERY], 3)
     assert "\n" not in str(error.value)

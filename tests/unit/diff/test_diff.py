@@ -75,7 +75,7 @@ def test_a_run_notes_where_its_results_can_be_read_again(settings: Settings) -> 
     assert noted(ConsoleSink()) == ("", ())
 
 
-def test_outputs_are_found_by_what_a_user_calls_them(
+def test_outputs_are_resolved_by_what_a_user_calls_them(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -93,7 +93,7 @@ def test_outputs_are_found_by_what_a_user_calls_them(
         assert find(name) == ComparedOutput("delta", other)
 
 
-def test_what_cannot_be_found_is_refused(run: Run, settings: Settings, tmp_path: Path) -> None:
+def test_an_unknown_output_is_refused(run: Run, settings: Settings, tmp_path: Path) -> None:
     here = table(tmp_path / "here", id=1, n=1)
     ran(settings, "prints", ConsoleSink())
     ran(settings, "soon", DeltaSink("soon", key=("id",)))
@@ -120,7 +120,7 @@ def test_what_cannot_be_found_is_refused(run: Run, settings: Settings, tmp_path:
         assert len(result.stderr.splitlines()) == 1  # neither a stack trace, nor the start of Spark
 
 
-def test_rows_are_compared_by_the_key_that_is_known() -> None:
+def test_rows_are_compared_by_the_known_key() -> None:
     topic, keyed = ComparedOutput("kafka", "t"), ComparedOutput("delta", "/a", key=("id",))
     plain, other = ComparedOutput("delta", "/b"), ComparedOutput("delta", "/c", key=("n",))
     assert DiffRequest(topic, replace(topic, place="u", key=("id",))).key_columns() == ()
@@ -159,7 +159,7 @@ def test_since_a_time_means_the_version_of_a_table_at_that_time(tmp_path: Path, 
     assert versions(Cutoff(version=0, time=first, output=b.address)) == (None, 0)
 
 
-def test_how_far_a_query_has_read_is_told_by_its_checkpoint(tmp_path: Path) -> None:
+def test_the_checkpoint_says_how_far_its_query_has_read(tmp_path: Path) -> None:
     checkpoint = unpack(tmp_path, "kafka")
     batch = max(int(file.name) for file in (checkpoint / "commits").glob("[0-9]*"))
     _, facts, position = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
@@ -173,7 +173,7 @@ def test_how_far_a_query_has_read_is_told_by_its_checkpoint(tmp_path: Path) -> N
     assert (reached.watermark, json.loads(facts)["batchWatermarkMs"]) == (None, 0)
 
 
-def test_what_one_query_has_read_and_the_other_has_not_is_told() -> None:
+def test_the_difference_between_two_positions_is_reported() -> None:
     ahead = QueryPosition("a", 3, NOON, {("visits", 0): 2000, ("visits", 1): 10})
     assert unequal(ahead, replace(ahead, checkpoint="b", batch=4)) is None
     behind = replace(ahead, ends={("visits", 0): 776})

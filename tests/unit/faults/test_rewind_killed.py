@@ -103,7 +103,7 @@ def copies(golden: Path, tmp_path: Path) -> Callable[[], Path]:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before a change", "after a change"])
-def test_an_error_at_any_step_leaves_a_checkpoint_as_before_or_one_that_can_be_finished(
+def test_an_error_at_any_step_leaves_a_checkpoint_unchanged_or_resumable(
     copies: Callable[[], Path], after: bool
 ) -> None:
     before, done = contents(copies()), copies()
@@ -176,7 +176,7 @@ apply.apply(rewind_plan(checkpoint), Failing(LocalFolder(checkpoint), at, lambda
 
 
 @pytest.mark.parametrize("golden", ["rocksdb"], indirect=True)  # one kind is enough: each step starts a process
-def test_kill_9_at_any_step_leaves_a_checkpoint_as_before_or_one_that_can_be_finished(
+def test_kill_9_at_any_step_leaves_a_checkpoint_unchanged_or_resumable(
     copies: Callable[[], Path],
 ) -> None:
     before, done = contents(copies()), copies()
@@ -222,7 +222,7 @@ def test_a_commit_that_is_written_after_the_plan_stops_the_rewind(copies: Callab
     assert contents(checkpoint) == before
 
 
-def test_two_changes_at_once_are_refused(copies: Callable[[], Path]) -> None:
+def test_two_concurrent_changes_are_refused(copies: Callable[[], Path]) -> None:
     checkpoint = copies()
     journal = rewind_plan(checkpoint)
     with pytest.raises(Injected):
@@ -242,7 +242,7 @@ def test_an_undo_is_refused_once_the_query_has_run(copies: Callable[[], Path]) -
         plan_undo(CheckpointSnapshot(LocalFolder(checkpoint)), NOW)
 
 
-def test_rewinds_are_taken_back_one_by_one(copies: Callable[[], Path]) -> None:
+def test_rewinds_are_undone_newest_first(copies: Callable[[], Path]) -> None:
     checkpoint = copies()
     files = LocalFolder(checkpoint)
     seen = [contents(checkpoint)]
@@ -257,7 +257,7 @@ def test_rewinds_are_taken_back_one_by_one(copies: Callable[[], Path]) -> None:
         plan_undo(CheckpointSnapshot(files), NOW)
 
 
-def test_what_was_purged_cannot_come_back(copies: Callable[[], Path]) -> None:
+def test_a_purged_change_cannot_be_undone(copies: Callable[[], Path]) -> None:
     checkpoint = copies()
     journal = rewind_plan(checkpoint)
     apply.apply(journal, LocalFolder(checkpoint))
@@ -271,7 +271,7 @@ def test_what_was_purged_cannot_come_back(copies: Callable[[], Path]) -> None:
         plan_undo(CheckpointSnapshot(LocalFolder(checkpoint)), NOW)
 
 
-def test_a_new_query_id_is_taken_back_too(copies: Callable[[], Path]) -> None:
+def test_a_new_query_id_is_undone_too(copies: Callable[[], Path]) -> None:
     checkpoint = copies()
     before = (checkpoint / "metadata").read_bytes()
     journal = rewind_plan(checkpoint, new_query_id=True)

@@ -47,7 +47,7 @@ def test_a_partition_with_named_stores_has_no_store_of_its_own() -> None:
     ]
 
 
-def test_a_partition_with_files_is_a_store_beside_named_ones() -> None:
+def test_a_partition_with_files_is_a_store_next_to_named_stores() -> None:
     folders = {"state/0/0": ["1.delta"], "state/0/0/left": ["1.delta"]}
     assert [store.name for store in layout.stores(folders)] == ["default", "left"]
 

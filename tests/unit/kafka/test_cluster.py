@@ -21,7 +21,7 @@ def test_without_options_both_get_the_address() -> None:
     assert KafkaCluster("a:1,b:2").for_spark() == {"kafka.bootstrap.servers": "a:1,b:2"}
 
 
-def test_what_both_know_goes_to_both() -> None:
+def test_options_of_both_clients_go_to_both() -> None:
     cluster = kafka(
         security_protocol="SSL", client_id="visits", ssl_key_password="secret", ssl_keystore_location="k.p12"
     )
@@ -36,7 +36,7 @@ def test_what_both_know_goes_to_both() -> None:
     assert cluster.for_spark() == {f"kafka.{name}": value for name, value in given.items()}
 
 
-def test_the_address_is_the_one_that_was_asked_for() -> None:
+def test_the_address_is_the_requested_one() -> None:
     cluster = kafka(bootstrap_servers="other:9092")
     assert cluster.for_client() == {"bootstrap.servers": "kafka:9092"}
     assert cluster.for_spark() == {"kafka.bootstrap.servers": "kafka:9092"}
@@ -54,7 +54,7 @@ def test_the_address_is_the_one_that_was_asked_for() -> None:
         "buffer.memory",
     ],
 )
-def test_what_only_java_knows_goes_to_spark_alone(name: str) -> None:
+def test_options_of_java_alone_go_to_spark_alone(name: str) -> None:
     cluster = KafkaCluster("kafka:9092", {name: "1"})
     assert cluster.for_client() == {"bootstrap.servers": "kafka:9092"}
     assert cluster.for_spark() == {"kafka.bootstrap.servers": "kafka:9092", f"kafka.{name}": "1"}
@@ -65,13 +65,13 @@ def test_what_only_java_knows_goes_to_spark_alone(name: str) -> None:
     "name",
     ["sasl.password", "sasl.oauthbearer.client.secret", "sasl.oauthbearer.scope", "ssl.key.pem", "ssl.ca.certificates"],
 )
-def test_what_only_librdkafka_knows_goes_to_it_alone(name: str) -> None:
+def test_options_of_librdkafka_alone_go_to_it_alone(name: str) -> None:
     cluster = KafkaCluster("kafka:9092", {name: "x"})
     assert cluster.for_client() == {"bootstrap.servers": "kafka:9092", name: "x"}
     assert cluster.for_spark() == {"kafka.bootstrap.servers": "kafka:9092"}
 
 
-def test_both_learn_where_tokens_come_from() -> None:
+def test_both_clients_get_the_token_endpoint() -> None:
     cluster = kafka(sasl_mechanism="OAUTHBEARER", sasl_oauthbearer_token_endpoint_url="https://login")
     assert cluster.for_client()["sasl.oauthbearer.token.endpoint.url"] == "https://login"
     assert cluster.for_spark()["kafka.sasl.oauthbearer.token.endpoint.url"] == "https://login"
@@ -117,7 +117,7 @@ def test_quotes_and_backslashes_of_a_password_are_escaped() -> None:
     assert options["kafka.sasl.jaas.config"] == f'{PLAIN} required username="alice" password="a\\"b\\\\c";'
 
 
-def test_a_login_of_java_beside_a_user_is_left_as_it_is() -> None:
+def test_a_java_login_next_to_a_user_is_left_unchanged() -> None:
     cluster = kafka(sasl_mechanism="GSSAPI", sasl_username="alice", sasl_jaas_config="Krb5LoginModule required;")
     assert cluster.for_spark()["kafka.sasl.jaas.config"] == "Krb5LoginModule required;"
     assert cluster.for_client() == {
@@ -176,7 +176,7 @@ def test_pem_text_becomes_stores_of_java() -> None:
     }
 
 
-def test_stores_of_java_beside_pem_files_are_left_as_they_are() -> None:
+def test_java_key_stores_next_to_pem_files_are_left_unchanged() -> None:
     cluster = kafka(
         ssl_ca_location="/etc/ca.pem",
         ssl_truststore_location="/etc/trust.jks",
@@ -198,7 +198,7 @@ def test_a_trust_store_of_java_is_translated_if_it_is_pem_and_refused_if_not() -
         kafka(ssl_truststore_location="/etc/trust.jks").for_client()
 
 
-def test_a_client_certificate_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_client_certificate_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"names /nowhere\.pem, which cannot be read: No such file"):
         kafka(ssl_certificate_location="/nowhere.pem").for_spark()
     file = tmp_path / "certificate.pem"
@@ -223,7 +223,7 @@ def test_no_check_of_certificates_is_refused() -> None:
     assert kafka(enable_ssl_certificate_verification="true").for_spark() == {"kafka.bootstrap.servers": "kafka:9092"}
 
 
-def test_a_misspelt_option_is_told() -> None:
+def test_a_misspelt_option_is_reported() -> None:
     with pytest.raises(SettingsError, match=r'No such configuration property: "sasl.mecanism".*\[kafka\] table'):
         admin_client(kafka(sasl_mecanism="PLAIN"))
 

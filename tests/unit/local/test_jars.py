@@ -89,7 +89,7 @@ def test_jars_are_downloaded_once(
     assert capsys.readouterr().err == ""
 
 
-def test_a_set_that_lost_a_jar_is_taken_whole_again(settings: Settings) -> None:
+def test_a_set_that_lost_a_jar_is_downloaded_again(settings: Settings) -> None:
     lost = jars.spark_jars(settings)[0]
     lost.unlink()
     assert not jars.present("spark")
@@ -103,7 +103,7 @@ def test_a_new_lock_means_a_new_folder(package: Path) -> None:
     assert jars.folder("spark") != before
 
 
-def test_another_content_than_the_lock_says_is_refused(settings: Settings, package: Path) -> None:
+def test_a_download_that_differs_from_the_lock_is_refused(settings: Settings, package: Path) -> None:
     write_lock(package, FILES | {"two-2.0.jar": b"what was tested"})
     with pytest.raises(MachineError, match=r"two-2\.0\.jar .*SHA-256.* Nothing was kept"):
         jars.spark_jars(settings)
@@ -136,7 +136,7 @@ def test_ivy_settings_that_are_not_there(package: Path, tmp_path: Path) -> None:
     assert kept() == set()
 
 
-def test_too_little_space_is_told_before_the_download(
+def test_too_little_space_is_reported_before_the_download(
     settings: Settings, no_java: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     no_java()
@@ -161,7 +161,7 @@ def test_what_a_killed_download_left_is_cleared(settings: Settings) -> None:
     assert kept() == {jars.folder("spark").name}
 
 
-def test_two_at_once_download_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_concurrent_processes_download_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     said: queue.Queue[str] = queue.Queue()
     first_is_in, go_on = threading.Event(), threading.Event()
     verify = jars._verify

@@ -69,7 +69,7 @@ def test_java_home_without_java(machine: Path, monkeypatch: pytest.MonkeyPatch) 
         find_java()
 
 
-def test_a_java_that_only_says_there_is_none(machine: Path) -> None:
+def test_a_stub_that_only_says_that_java_is_missing_is_not_a_java(machine: Path) -> None:
     fake_java(machine, "The operation couldn’t be completed. Unable to locate a Java Runtime.", code=1)
     with pytest.raises(MachineError, match=r"Unable to locate a Java Runtime.*Install a JDK"):
         find_java()

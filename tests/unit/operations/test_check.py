@@ -128,7 +128,7 @@ def run(folder: Path, *words: str, **environ: str) -> "subprocess.CompletedProce
     return subprocess.run(command, cwd=folder, env={**inherited, **environ}, capture_output=True, text=True, timeout=60)
 
 
-def test_the_command_needs_no_java_and_its_exit_code_says_what_was_found(tmp_path: Path) -> None:
+def test_the_command_needs_no_java_and_its_exit_code_is_the_result(tmp_path: Path) -> None:
     good = run(tmp_path, "check", "sessions", "visit-counts")
     assert (good.returncode, good.stderr) == (0, "")
     assert [line.split() for line in good.stdout.splitlines()] == [

@@ -154,7 +154,7 @@ def test_code_reached_by_names_is_in_it_and_other_code_is_not(written: Callable[
         ('name: str = "gap"', 'name: str = LIMIT and "gaps"', "code mine_fp.Rule changed"),
     ],
 )
-def test_a_change_is_told_by_name(written: Callable[..., ModuleType], old: str, new: str, change: str) -> None:
+def test_a_change_is_reported_by_name(written: Callable[..., ModuleType], old: str, new: str, change: str) -> None:
     before = fingerprint_of(pipeline(written().make(10)))
     assert change in changes(before, fingerprint_of(pipeline(written(old, new).make(10))))
 
@@ -216,7 +216,7 @@ def test_code_without_a_source_and_the_function_of_a_sink_count() -> None:
     )
 
 
-def test_a_damaged_fingerprint_is_told() -> None:
+def test_a_damaged_fingerprint_is_reported() -> None:
     damaged: list[object] = [None, {}, {"code": {}, "settings": 3}, []]
     for facts in damaged:
         with pytest.raises(CheckpointError, match="cannot be read"):

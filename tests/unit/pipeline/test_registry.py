@@ -15,7 +15,7 @@ from respool.running.claim import claim
 
 
 @pytest.mark.parametrize("name", list(BUILT_IN))
-def test_every_pipeline_can_be_made_and_tells_what_it_does(name: str) -> None:
+def test_every_pipeline_can_be_made_and_describes_itself(name: str) -> None:
     facts = find_pipeline(name).describe()
     assert facts["pipeline"] == name
     assert all(facts.values())
@@ -42,12 +42,12 @@ def test_a_parameter_changes_the_pipeline() -> None:
         ({"topic": 3}, "expected text"),
     ],
 )
-def test_a_parameter_that_cannot_be_is_told(values: dict[str, object], message: str) -> None:
+def test_a_parameter_that_cannot_be_is_reported(values: dict[str, object], message: str) -> None:
     with pytest.raises(RespoolError, match=message):
         find_pipeline("visit-counts", values)
 
 
-def test_an_unknown_rule_for_sessions_is_told() -> None:
+def test_an_unknown_rule_for_sessions_is_reported() -> None:
     with pytest.raises(PipelineError, match="expected gap or timer"):
         find_pipeline("sessions", {"rule": "gaps"})
 

@@ -129,19 +129,19 @@ def test_results_describe_themselves() -> None:
 @pytest.mark.parametrize(
     ("width", "slide"), [("0s", None), ("10 minutes", "0s"), ("10 minutes", "11 minutes"), ("0.0001ms", None)]
 )
-def test_windows_that_are_none_are_refused(width: str, slide: str | None) -> None:
+def test_invalid_windows_are_refused(width: str, slide: str | None) -> None:
     with pytest.raises(PipelineError, match=f"Windows of {width} every {slide or width} are none"):
         Windows(width, slide)
 
 
-def test_sessions_that_are_none_are_refused() -> None:
+def test_invalid_sessions_are_refused() -> None:
     with pytest.raises(PipelineError, match="a gap of more than nothing, and a key"):
         Sessions("0s", key=("visit_id",))
     with pytest.raises(PipelineError, match="a gap of more than nothing, and a key"):
         Sessions("10 minutes", key=())
 
 
-def test_what_is_no_duration_is_refused_at_once() -> None:
+def test_an_invalid_duration_is_refused_immediately() -> None:
     for make in (lambda: Windows("soon"), lambda: Windows("1h", "soon"), lambda: Sessions("soon", key=("visit_id",))):
         with pytest.raises(RespoolError, match="'soon' is not a duration"):
             make()

@@ -80,7 +80,7 @@ def test_a_manifest_of_before_can_be_read(checkpoint: Path, store: SavepointStor
     assert parse("manifest.json", json.dumps(facts).encode()).not_included == ()
 
 
-def test_a_restore_puts_schema_logs_back_and_leaves_other_files_alone(checkpoint: Path, store: SavepointStore) -> None:
+def test_a_restore_installs_schema_logs_and_keeps_other_files(checkpoint: Path, store: SavepointStore) -> None:
     savepoint = save(checkpoint, store, batch=9)
     (checkpoint / LOG / "2").write_text(entry(checkpoint, 2))
     before = {file: file.read_bytes() for file in checkpoint.rglob("*") if file.is_file()}

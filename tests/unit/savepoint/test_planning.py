@@ -249,7 +249,7 @@ def test_what_is_not_sparks_is_named(tmp_path: Path, names: list[str], shown: st
 
 
 @pytest.mark.parametrize("there", ["its own", "none", "no checkpoint"])
-def test_a_restored_checkpoint_knows_its_pipeline(tmp_path: Path, there: str) -> None:
+def test_a_restored_checkpoint_records_its_pipeline(tmp_path: Path, there: str) -> None:
     saved = savepoint(tmp_path, run=PIPELINE)
     now = None
     if there != "no checkpoint":
@@ -279,7 +279,7 @@ def files_read(root: Path, batches: int, query: str = QUERY) -> dict[str, str | 
     return files
 
 
-def test_the_files_that_the_original_has_read_since_are_known(tmp_path: Path) -> None:
+def test_files_that_the_original_has_read_since_are_listed(tmp_path: Path) -> None:
     saved = savepoint(tmp_path, 1, files_read(tmp_path, 2), {"logOffset": 1})
     written(tmp_path / "c", files_read(tmp_path, 5))
     for plan in (forked(saved, tmp_path / "new"), restored(saved, None, tmp_path / "new")):
@@ -345,7 +345,7 @@ def test_a_fork_reads_all_that_kafka_has_under_an_id_of_its_own(tmp_path: Path) 
     }
 
 
-def test_a_fork_knows_the_pipeline_and_where_the_original_writes(tmp_path: Path) -> None:
+def test_a_fork_records_the_pipeline_and_the_output_of_the_original(tmp_path: Path) -> None:
     plan = forked(savepoint(tmp_path, run=PIPELINE), tmp_path / "new")
     assert plan.journal.moves
     texts = {path: json.loads(new or "") for path, (_, new) in replaced(plan).items()}

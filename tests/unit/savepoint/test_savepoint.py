@@ -85,7 +85,7 @@ def _reachable(checkpoint: CheckpointSnapshot) -> set[int]:
 
 
 @pytest.mark.parametrize("kind", [kind for version, kind in KINDS if version == checkpoints.NEWEST])
-def test_a_restored_checkpoint_is_what_was_saved_and_undo_brings_back_what_was_there(
+def test_a_restored_checkpoint_equals_the_savepoint_and_undo_restores_the_previous_one(
     kind: str, tmp_path: Path, store: SavepointStore
 ) -> None:
     folder = checkpoints.unpack(tmp_path, kind)
@@ -112,14 +112,14 @@ def _is_sum_of(path: str, others: set[str]) -> bool:
     return f"{folder}/{name.removeprefix('.').removesuffix('.crc')}" in others and name.endswith(".crc")
 
 
-def test_a_lost_checkpoint_comes_back(checkpoint: Path, store: SavepointStore) -> None:
+def test_a_lost_checkpoint_is_restored(checkpoint: Path, store: SavepointStore) -> None:
     savepoint = save(checkpoint, store)
     shutil.rmtree(checkpoint)
     restore(savepoint, checkpoint)
     assert seen(checkpoint) == seen(Path(savepoint.data))
 
 
-def test_purge_keeps_what_a_restore_brought_in(checkpoint: Path, store: SavepointStore) -> None:
+def test_purge_keeps_what_a_restore_installed(checkpoint: Path, store: SavepointStore) -> None:
     savepoint = save(checkpoint, store, batch=9)
     restore(savepoint, checkpoint)
     restored = seen(checkpoint)
@@ -138,7 +138,7 @@ def test_an_undo_is_refused_once_the_restored_query_has_run(checkpoint: Path, st
         plan_undo(CheckpointSnapshot(LocalFolder(checkpoint)), NOW)
 
 
-def test_a_fork_is_another_query_and_knows_where_it_comes_from(
+def test_a_fork_is_another_query_and_records_its_origin(
     checkpoint: Path, store: SavepointStore, tmp_path: Path
 ) -> None:
     savepoint = save(checkpoint, store)
@@ -200,7 +200,7 @@ def _damages(savepoint: Savepoint) -> Iterator[tuple[Path, bytes | None, str]]:
     yield data / "metadata", b"{}", "bytes, expected"
 
 
-def test_damage_is_found_by_verify_and_stops_a_restore_and_a_copy_before_anything_changes(
+def test_damage_is_reported_by_verify_and_stops_a_restore_and_a_copy_before_anything_changes(
     checkpoint: Path, store: SavepointStore, tmp_path: Path
 ) -> None:
     savepoint = save(checkpoint, store, batch=9)

@@ -198,7 +198,7 @@ def test_what_is_no_name_of_a_savepoint(name: str) -> None:
         check_name(name)
 
 
-def test_folders_of_savepoints_differ_and_are_known_as_such(root: Path) -> None:
+def test_folders_of_savepoints_differ_and_are_recognized(root: Path) -> None:
     first, second = new_folder(), new_folder()
     assert first != second
     written(root, {f"one/{first}/metadata": "{}", f"one/{second}/metadata": "{}"})

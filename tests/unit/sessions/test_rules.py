@@ -65,7 +65,7 @@ def test_an_event_before_two_sessions_can_leave_the_later_alone() -> None:
     assert after.results == (withdrawn(5, 5), published(0, 5, 2))
 
 
-def test_one_update_can_do_everything_at_once() -> None:
+def test_a_single_update_can_do_everything() -> None:
     before = [session(0, 0, 1), session(20, 20, 1), session(60, 60, 1), session(90, 90, 1)]
     after = moved(before, 10, 55, 120, 121, watermark=30)
     assert after.results == (
@@ -106,11 +106,11 @@ def test_events_of_the_closing_batch_still_belong_to_the_session() -> None:
     assert moved([session(0, 4, 2)], 5, watermark=60) == Update((), (published(0, 5, 3, is_finished=True),))
 
 
-def test_a_session_that_opens_behind_the_watermark_is_told_once_and_finished() -> None:
+def test_a_session_that_opens_behind_the_watermark_is_published_once_as_finished() -> None:
     assert moved([], 0, watermark=60) == Update((), (published(0, 0, 1, is_finished=True),))
 
 
-def test_a_visit_that_comes_back_opens_a_new_session() -> None:
+def test_a_visit_that_returns_opens_a_new_session() -> None:
     closed = moved([session(0, 0, 1)], watermark=10)
     assert moved(closed.open, 10.1, watermark=10).results == (published(10.1, 10.1, 1),)
 

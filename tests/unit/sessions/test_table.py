@@ -73,7 +73,7 @@ def in_time(given_batches: Any) -> Iterator[tuple[list[Event], int | None]]:
 
 
 @given(batches)
-def test_a_table_does_what_the_rules_say_and_a_copy_follows(given_batches: Any) -> None:
+def test_a_table_follows_the_rules_and_its_copy_follows_the_table(given_batches: Any) -> None:
     table, copy, expected = SessionTable(), SessionTable(), cast(Open, {})
     for events, watermark in in_time(given_batches):
         given, change = table.update(*columns(events), watermark, GAP)
@@ -85,7 +85,7 @@ def test_a_table_does_what_the_rules_say_and_a_copy_follows(given_batches: Any) 
             assert len(each) == sum(map(len, expected.values()))
 
 
-def test_a_table_grows_beyond_its_first_size_and_gives_back() -> None:
+def test_a_table_grows_beyond_its_initial_size_and_shrinks() -> None:
     table = SessionTable()
     visits = [f"visit {number}" for number in range(5000)]
     owners = np.arange(5000)
@@ -220,7 +220,7 @@ events_of_tasks = st.lists(
 
 
 @given(events_of_tasks, st.integers(1, 5))
-def test_packed_events_come_out_as_they_went_in(tasks: list[list[Event]], buckets: int) -> None:
+def test_packed_events_are_unpacked_unchanged(tasks: list[list[Event]], buckets: int) -> None:
     keys = bucket_keys(buckets)
     packed: dict[int, list[bytes]] = {key: [] for key in keys}
     seen: list[int] = []

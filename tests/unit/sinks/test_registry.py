@@ -68,7 +68,7 @@ def test_a_savepoint_is_made_though_kafka_is_out_of_reach(checkpoint: Path, tmp_
 
 
 @pytest.mark.parametrize("output", ["kafka:results", "console", "delta:/nowhere/at/all"])
-def test_what_cannot_be_asked_is_noted_and_stops_nothing(output: str) -> None:
+def test_an_unreachable_output_is_noted_and_stops_nothing(output: str) -> None:
     position = position_of(output, ["q"], 3, None)
     assert (position.output, position.offsets, position.version) == (output, None, None)
     assert position.unknown

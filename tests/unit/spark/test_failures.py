@@ -112,7 +112,7 @@ def test_only_workers_have_a_limited_number_of_restarts() -> None:
     assert failure("something new").attempts == 0
 
 
-def test_errors_of_respool_are_told_apart_by_their_class() -> None:
+def test_errors_are_distinguished_by_their_class() -> None:
     assert failures.classify("small", BrokerUnreachable("x"), "cp").cause is Cause.KAFKA
     assert not failures.classify("small", BrokerError("x"), "cp").is_transient
     text = "Traceback (most recent call last):\n  File x\nrespool.errors.BrokerUnreachable: The broker did not answer\n"

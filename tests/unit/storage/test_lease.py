@@ -152,7 +152,7 @@ def test_a_lease_that_another_process_took_is_lost_and_left_alone(where: str) ->
     assert note(where) == before
 
 
-def test_a_lease_that_is_gone_is_lost_and_not_written_again(where: str) -> None:
+def test_a_deleted_lease_is_lost_and_not_written_again(where: str) -> None:
     held = take(where)
     RemoteFolder(where).delete(LEASE)
     until(lambda: held.lost)

@@ -182,7 +182,7 @@ def _break(broken: pytest.MonkeyPatch, at: int) -> None:
         broken.setattr(RemoteFolder, name, failing(name))
 
 
-def test_a_move_that_was_cut_off_between_copy_and_delete(s3: Any, checkpoint: dict[str, str]) -> None:
+def test_a_move_that_was_interrupted_between_copy_and_delete(s3: Any, checkpoint: dict[str, str]) -> None:
     files = RemoteFolder(CHECKPOINT)
     s3.cp_file(f"{BUCKET}/checkpoint/offsets/13", f"{BUCKET}/checkpoint/_respool/13")
     files.move("offsets/13", "_respool/13")
@@ -241,7 +241,7 @@ def test_a_file_sink_on_s3(s3: Any, checkpoint: dict[str, str]) -> None:
         ("nosuch://bucket/checkpoint", "nosuch"),
     ],
 )
-def test_a_place_that_cannot_be_had(s3: Any, url: str, message: str) -> None:
+def test_an_inaccessible_url_is_an_error(s3: Any, url: str, message: str) -> None:
     for words in (("show", url), ("rewind", url, "--last", "1", "--yes"), ("undo", url, "--yes")):
         with pytest.raises(CheckpointError, match=message):
             here(*words)
@@ -255,7 +255,7 @@ def test_a_place_that_cannot_be_had(s3: Any, url: str, message: str) -> None:
         ("gs://bucket/table", "gcsfs"),
     ],
 )
-def test_a_table_that_cannot_be_had(s3: Any, checkpoint: dict[str, str], url: str, message: str) -> None:
+def test_an_inaccessible_table_is_an_error(s3: Any, checkpoint: dict[str, str], url: str, message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
         here(*REWIND, "--sink", f"delta:{url}")
     assert seen(s3) == checkpoint

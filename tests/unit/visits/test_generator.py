@@ -188,7 +188,7 @@ def test_duplicates_come_later_byte_for_byte() -> None:
     assert max(distances) > 50
 
 
-def test_malformed_records_are_of_many_kinds_and_none_is_a_good_event() -> None:
+def test_malformed_records_are_of_many_kinds_and_never_decode() -> None:
     messages = list(generate(VisitsPlan(count=1_000, malformed=0.1)))
     bad = [message.value for message in messages if not is_good(message)]
     assert 60 < len(bad) < 140
@@ -237,7 +237,7 @@ def test_a_plan_that_cannot_be_carried_out_is_refused(wrong: dict[str, Any]) -> 
         VisitsPlan(**wrong)
 
 
-def test_running_past_the_last_year_is_told() -> None:
+def test_running_past_the_last_year_is_reported() -> None:
     plan = VisitsPlan(count=100, start=datetime(9999, 12, 31, 23, 59, tzinfo=timezone.utc))
     with pytest.raises(SettingsError, match="9999"):
         list(generate(plan))

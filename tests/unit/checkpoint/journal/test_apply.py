@@ -181,7 +181,7 @@ def test_a_restore_is_finished_from_wherever_it_was_cut_off(files: LocalFolder, 
 
 
 @pytest.mark.parametrize("cut", range(5))
-def test_only_steps_that_may_have_begun_are_taken_back(files: LocalFolder, cut: int) -> None:
+def test_only_steps_that_may_have_started_are_undone(files: LocalFolder, cut: int) -> None:
     change = restore(files)
     for move in change.moves[:cut]:
         files.move(move.source, move.target)
@@ -214,7 +214,7 @@ def test_a_text_is_replaced_without_its_checksum(files: LocalFolder) -> None:
 
 
 @pytest.mark.parametrize("back", [False, True])
-def test_a_table_is_restored_or_that_is_taken_back(
+def test_a_restore_of_a_table_is_applied_or_undone(
     files: LocalFolder, monkeypatch: pytest.MonkeyPatch, back: bool
 ) -> None:
     calls: list[str] = []
@@ -328,7 +328,7 @@ def test_temporary_files_are_left_over_wherever_respool_writes(
     assert not files.facts(paths)
 
 
-def test_a_change_begins_by_removing_what_an_earlier_one_left(files: LocalFolder) -> None:
+def test_a_change_first_removes_the_leftovers_of_earlier_changes(files: LocalFolder) -> None:
     written(Path(files.root), {"_respool/staged/OLD/a": "1", "_respool/staged/ID/a": "2"})
     apply.begin(REWIND, files)
     assert files.below("_respool/staged") == ["_respool/staged/ID/a"]
@@ -353,7 +353,7 @@ def test_what_another_process_did_is_synced_first(
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
-def test_moves_are_made_at_once_where_the_store_likes_that(
+def test_moves_run_concurrently_where_the_store_allows_it(
     files: LocalFolder, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     threads: dict[str, bool] = {}

@@ -84,7 +84,7 @@ def test_a_batch_on_the_records_that_it_had_needs_its_own_input_file(checkpoint:
     assert not allowed.refusals
 
 
-def test_the_input_files_of_a_compacted_log_are_known(checkpoint: Path, tmp_path: Path) -> None:
+def test_the_input_files_of_a_compacted_log_are_listed(checkpoint: Path, tmp_path: Path) -> None:
     for number in range(9):
         (checkpoint / "sources" / "0" / str(number)).unlink()
     (tmp_path / "input" / "004.json").unlink()

@@ -197,7 +197,7 @@ def test_a_plan_changes_nothing(kafka_checkpoint: Path) -> None:
     assert sorted(kafka_checkpoint.rglob("*")) == before
 
 
-def test_a_batch_that_was_not_finished_can_be_planned_anew(kafka_checkpoint: Path) -> None:
+def test_a_batch_that_was_not_finished_can_be_planned_again(kafka_checkpoint: Path) -> None:
     newest = opened(kafka_checkpoint).offsets[-1]
     (kafka_checkpoint / "commits" / str(newest)).unlink()
     assert opened(kafka_checkpoint).next_batch == newest
@@ -265,7 +265,7 @@ def test_a_sink_that_would_skip_the_batches_stops_the_rewind(kafka_checkpoint: P
     assert "It skips. Do this." in refused(plan(kafka_checkpoint, ToBatch(3), world))
 
 
-def test_a_lost_query_id_stops_the_rewind_unless_it_gets_a_new_one(kafka_checkpoint: Path) -> None:
+def test_a_lost_query_id_stops_the_rewind_unless_a_new_id_is_requested(kafka_checkpoint: Path) -> None:
     (kafka_checkpoint / "metadata").unlink()
     assert "--new-query-id" in refused(plan(kafka_checkpoint, ToBatch(3)))
     made = plan(kafka_checkpoint, ToBatch(3), new_query_id=True)
@@ -302,7 +302,7 @@ def test_a_batch_that_spark_cannot_run_as_it_was_is_refused(tmp_path: Path) -> N
     assert plan(folder, ToBatch(5), allow_data_loss=True).batch == 5
 
 
-def test_a_folder_that_is_no_checkpoint_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_checkpoint_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a letter")
     with pytest.raises(CheckpointNotFoundError, match=r"no checkpoint .*: it holds a\.txt; expected the file metadata"):
         summarize(opened(tmp_path))

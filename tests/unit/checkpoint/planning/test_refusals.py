@@ -56,7 +56,7 @@ def test_a_query_of_respool_that_does_not_run_is_not_running(tmp_path: Path) -> 
     assert running(checkpoint(tmp_path, committed=2), request(), world(ours=True, processes=(WRITER,)), []) == []
 
 
-def test_a_process_that_writes_outweighs_the_confirmation_and_one_that_reads_does_not(tmp_path: Path) -> None:
+def test_a_writing_process_outweighs_the_confirmation_and_a_reading_process_does_not(tmp_path: Path) -> None:
     now = world(processes=(WRITER, READER))
     both = text(running(checkpoint(tmp_path), request(), now, []))
     assert "process 7" in both
@@ -149,7 +149,7 @@ def test_all_reasons_are_given(tmp_path: Path) -> None:
     assert list(losses(request(), lost)) == [Refusal("lost", "way")]
 
 
-def test_a_lost_id_is_refused_unless_there_is_a_new_one(tmp_path: Path) -> None:
+def test_a_lost_id_is_refused_unless_a_new_id_is_requested(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path, 1)
     (tmp_path / "metadata").unlink()
     place = small_checkpoint.written(tmp_path, {})
@@ -157,7 +157,7 @@ def test_a_lost_id_is_refused_unless_there_is_a_new_one(tmp_path: Path) -> None:
     assert refusals(place, request(new_query_id=True), world(ours=True), NONE, []) == []
 
 
-def test_notes_say_what_moves_and_what_is_planned_anew() -> None:
+def test_notes_say_what_moves_and_what_is_planned_again() -> None:
     available = Availability((), ("a note",))
     assert notes(request(), world(), available, {}, {"0": SourceLogTrim(("a",), False)}) == ["a note"]
     result = notes(request(same_range=True), world(), available, {"b": "B", "a": "A"}, {"0": SourceLogTrim((), True)})
@@ -230,7 +230,7 @@ def test_input_files_that_are_gone_are_counted(tmp_path: Path) -> None:
     assert availability([files(3, 3)], {"0": Inputs()}, None) == NONE
 
 
-def test_input_files_that_are_not_known_or_cannot_be_looked_up_are_noted() -> None:
+def test_input_files_that_are_unknown_or_cannot_be_checked_are_noted() -> None:
     (note,) = availability([files(1, 3)], {}, None).notes
     assert "Which it has read since is not known" in note
     unchecked = availability([files(1, 3)], {"0": Inputs(("hdfs://a/b",))}, None)
@@ -257,7 +257,7 @@ def test_a_source_that_cannot_be_replayed_is_refused() -> None:
         ("a", "b", None, "unknown kind"),
     ],
 )
-def test_what_is_to_know_of_other_sources(start: Any, end: Any, kind: Any, note: str) -> None:
+def test_notes_about_other_sources(start: Any, end: Any, kind: Any, note: str) -> None:
     result = availability([reading("0", start, end, kind)], {}, None)
     assert result.refusals == ()
     assert note in result.notes[0]

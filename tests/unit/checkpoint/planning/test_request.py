@@ -157,7 +157,7 @@ def test_the_next_batch_is_the_earliest_when_only_its_logs_are_kept(tmp_path: Pa
     assert reachability.earliest(written(tmp_path, {}), same_range=True).batch == 3
 
 
-def test_plain_batches_are_those_that_are_planned_anew(tmp_path: Path) -> None:
+def test_plain_batches_are_those_that_are_planned_again(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path)
     assert reachability.reachable(without(tmp_path, "commits/2")) == [InclusiveRange(0, 2), InclusiveRange(4, 4)]
 

@@ -75,7 +75,7 @@ def test_a_start_over_empties_the_state(tmp_path: Path) -> None:
     assert Prune("state") not in plan(tmp_path, 1).journal.steps
 
 
-def test_a_batch_that_was_not_committed_is_planned_anew(tmp_path: Path) -> None:
+def test_a_batch_that_was_not_committed_is_planned_again(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path, 5, 4)
     result = plan(tmp_path, 4)
     assert (result.journal.newest, result.journal.left) == (LogEnds(4, 3), LogEnds(3, 3))
@@ -203,7 +203,7 @@ def test_the_query_gets_a_new_id_when_it_is_wanted_or_its_sink_needs_it(
         assert json.loads(replaced[0].new)["id"] != json.loads(replaced[0].old or "")["id"]
 
 
-def test_a_lost_id_is_replaced_by_a_new_one(tmp_path: Path) -> None:
+def test_a_lost_id_is_replaced_by_a_new_id(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path)
     (tmp_path / "metadata").unlink()
     steps = plan(tmp_path, 2, new_query_id=True).journal.steps
@@ -223,7 +223,7 @@ def test_all_ids_that_the_query_had_the_newest_last(tmp_path: Path) -> None:
     assert query_ids(written(tmp_path, {})) == (first, second)
 
 
-def test_an_id_that_was_taken_back_is_still_the_querys(tmp_path: Path) -> None:
+def test_an_undone_id_still_belongs_to_the_query(tmp_path: Path) -> None:
     """A savepoint that was made under it is not of another query."""
     small_checkpoint.kafka(tmp_path)
     files = LocalFolder(tmp_path)
@@ -299,7 +299,7 @@ def test_what_was_purged_cannot_be_undone(tmp_path: Path) -> None:
         undo(tmp_path)
 
 
-def test_a_change_that_was_cut_off_is_undone_from_where_it_was(tmp_path: Path) -> None:
+def test_a_change_that_was_interrupted_is_undone_from_where_it_was(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path)
     before = content(tmp_path)
     journal = plan(tmp_path, 2).journal
@@ -315,7 +315,7 @@ def test_a_change_that_was_cut_off_is_undone_from_where_it_was(tmp_path: Path) -
     assert history.pending(files) is None
 
 
-def test_an_undo_that_was_cut_off_is_that_undo(tmp_path: Path) -> None:
+def test_an_undo_that_was_interrupted_is_that_undo(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path)
     files = LocalFolder(tmp_path)
     apply.apply(plan(tmp_path, 2).journal, files)
@@ -373,7 +373,7 @@ def test_a_spark_that_is_not_tested_is_noted_once(tmp_path: Path, monkeypatch: p
     assert noted({}, 1) == []
 
 
-def test_a_restore_that_was_cut_off_before_it_moved_in_is_undone_without_that(tmp_path: Path) -> None:
+def test_a_restore_that_was_interrupted_before_it_moved_in_is_undone_without_that(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path)
     files = LocalFolder(tmp_path)
     written(tmp_path, {"_respool/staged/ID/offsets/4": "new"})

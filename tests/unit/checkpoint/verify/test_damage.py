@@ -57,7 +57,7 @@ def test_records_without_their_end_mark_are_broken(codec: str) -> None:
     assert state_stream.broken("delta", CODECS[codec](RECORDS[:-4]), codec) == "it ends in the middle of its records"
 
 
-def test_a_codec_that_is_not_known_is_not_judged() -> None:
+def test_an_unknown_codec_is_not_judged() -> None:
     assert state_stream.broken("delta", b"whatever", "com.example.MyCodec") is None
 
 

@@ -65,7 +65,7 @@ def test_damage_to_the_folder_is_named_and_its_remedy_mends_it(damage: Damage, c
     assert_named_and_mended(damage, copy)
 
 
-def test_a_rewind_that_was_cut_off_is_clean_once_it_is_finished(copy: Callable[..., Path]) -> None:
+def test_a_rewind_that_was_interrupted_is_clean_once_it_is_finished(copy: Callable[..., Path]) -> None:
     checkpoint = copy("hdfs")
     cut_off(checkpoint)
     (finding,) = findings(look(checkpoint), "broken")

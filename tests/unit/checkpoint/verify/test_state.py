@@ -230,7 +230,7 @@ def test_a_missing_snapshot_is_done_without(copy: Callable[..., Path]) -> None:
     assert all(check.status == "ok" for check in look(checkpoint))
 
 
-def test_a_quick_look_reads_no_state(copy: Callable[..., Path]) -> None:
+def test_a_check_that_is_not_deep_reads_no_state(copy: Callable[..., Path]) -> None:
     checkpoint = copy("rocksdb")
     cut(checkpoint / STORE / "14.zip")
     assert not findings(look(checkpoint, deep=False), "broken")
