@@ -82,7 +82,7 @@ def _carry_out(
         case InstallPlan():
             _require_unchanged(plan, name, files)
             carry_out = install.carry_out_fork if plan.operation == "fork" else install.carry_out
-            carry_out(plan.journal, plan.contents.cargo, files, report)
+            carry_out(plan.journal, plan.contents.install_set, files, report)
         case ResumePlan(install_set=None):
             apply.resume(_own_journal(plan, name, files), files, on_step)
         case ResumePlan(install_set=install_set):
@@ -114,7 +114,7 @@ def _promote(
             request = SavepointRequest(plan.location, promotion.keep_as, reason=reason)
             create(request, SavepointStore(settings.savepoint_store), sink_position(settings, promotion.sink))
             note(f"The old checkpoint is kept as the savepoint {promotion.keep_as}.", on_note)
-        install.promote(plan.journal, plan.contents.cargo, files, open_writer(promotion.fork), report)
+        install.promote(plan.journal, plan.contents.install_set, files, open_writer(promotion.fork), report)
 
 
 def _own_journal(plan: ResumePlan, name: str, files: FolderWriter) -> Journal:

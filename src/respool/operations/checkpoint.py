@@ -36,9 +36,10 @@ from respool.operations.apply import apply_plan
 from respool.operations.context import OnNote, OnProgress
 from respool.operations.plans import InstallPlan, Plan, Promotion, ResumePlan, RewindPlan, UndoPlan
 from respool.operations.state import StateChoices, StateQuery, query_state, state_choices
-from respool.savepoint import planning
+from respool.savepoint.promote import plan_promote
+from respool.savepoint.restore import plan_restore
 from respool.savepoint.store import Savepoint as StoredSavepoint
-from respool.savepoint.store import SavepointStore, check_name, taken
+from respool.savepoint.store import SavepointStore, check_name, name_taken
 from respool.settings import Settings, load
 from respool.storage import lease
 from respool.storage.folder import FolderReader
@@ -332,7 +333,7 @@ class Checkpoint:
         if pending is not None:
             return self._resumed(pending, copy_identity("restore", savepoint.location), words)
         known = context.install_context(savepoint.manifest, checkpoint, self.location, self.settings, sink, request)
-        contents = planning.plan_restore(savepoint, checkpoint, self.location, request, known, other_query)
+        contents = plan_restore(savepoint, checkpoint, self.location, request, known, other_query)
         return InstallPlan(self.location, contents)
 
     def plan_promote(
@@ -394,7 +395,7 @@ class Checkpoint:
         topics = snapshots.topics(forked)
         known = context.change_context(self.location, self.settings, sink, request, run, forked.next_batch, ids, topics)
         holder, processes = lease.holder(fork.location), context.processes_using(fork.location)
-        contents = planning.plan_promote(forked, checkpoint, self.location, request, known, holder, processes)
+        contents = plan_promote(forked, checkpoint, self.location, request, known, holder, processes)
         return InstallPlan(self.location, contents, Promotion(fork.location, fork.name, kept, sink))
 
     def plan_undo(self, *, reason: str | None = None) -> UndoPlan:
@@ -642,7 +643,7 @@ class Checkpoint:
             manifest = store.get(name).manifest
             newest = checkpoint.commits[-1] if checkpoint is not None and checkpoint.commits else None
             if checkpoint is None or (manifest.query_id, manifest.batch) != (checkpoint.query_id, newest):
-                raise taken(name)
+                raise name_taken(name)
             return None  # kept by a promotion that was interrupted before it began
         return name if checkpoint is not None and checkpoint.commits else None
 

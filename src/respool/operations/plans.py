@@ -210,8 +210,8 @@ class InstallPlan:
             "before": plan.newest,
             "sources": [asdict(reading) for reading in plan.readings],
             "watermark": plan_text.time_text(plan.watermark_ms),
-            "files": len(plan.cargo.paths),
-            "bytes": plan.cargo.size,
+            "files": len(plan.install_set.paths),
+            "bytes": plan.install_set.size,
             "aside": plan.aside,
             "query_id": plan.journal.query_ids[-1],
             "sink": asdict(plan.replay) if plan.replay else None,
@@ -236,7 +236,7 @@ class InstallPlan:
             else:
                 yield from plan_text.reading_lines(reading)
         yield "Watermark", plan_text.time_text(plan.watermark_ms) or "none yet"
-        yield "Brings in", f"{len(plan.cargo.paths):,} files, {size(plan.cargo.size)}"
+        yield "Brings in", f"{len(plan.install_set.paths):,} files, {size(plan.install_set.size)}"
         if plan.aside:
             yield "Moves aside", f"{plan.aside:,} files, {size(plan.aside_size)}"
         if self.operation == "fork":

@@ -23,6 +23,7 @@ from respool.operations.context import (
 from respool.operations.plans import InstallPlan, ResumePlan
 from respool.savepoint import copying, create, planning
 from respool.savepoint import store as stores
+from respool.savepoint.fork import plan_fork, require_new
 from respool.savepoint.store import Savepoint as StoredSavepoint
 from respool.savepoint.store import SavepointStore
 from respool.settings import Settings, load
@@ -145,11 +146,11 @@ class Savepoint(StoredSavepoint):
         pending = history.pending(require_free(location, str(to), self))
         if pending is not None:
             foreign = installation.foreign(pending, location)
-            files = planning.cargo_of(self, location, pending.query_ids[-1])
+            files = planning.savepoint_files(self, location, pending.query_ids[-1])
             return ResumePlan(location, pending, foreign, files)
         request = RewindRequest(ToBatch(self.manifest.next_batch), allow_data_loss=allow_data_loss, words=words)
         known = install_context(self.manifest, None, location, self.settings, None, request)
-        return InstallPlan(location, planning.plan_fork(self, location, request, known))
+        return InstallPlan(location, plan_fork(self, location, request, known))
 
     def fork(
         self,
@@ -252,7 +253,7 @@ class Savepoints:
             >>> [savepoint.name for savepoint in savepoints.list()]
             ['monday']
         """
-        valid, damaged = self._store.look()
+        valid, damaged = self._store.read_all()
         for problem in damaged:
             note(f"warning: {problem}", on_note, logging.WARNING)
         return tuple(self._savepoint(savepoint) for savepoint in valid)
@@ -345,7 +346,7 @@ def require_free(location: str, name: str, savepoint: Savepoint) -> "FolderWrite
     files, _ = open_target(location)
     pending = history.pending(files)
     if pending is None:
-        planning.require_new(location, [*files.names(""), *(folder for folder in files.folders("") if folder != OWN)])
+        require_new(location, [*files.names(""), *(folder for folder in files.folders("") if folder != OWN)])
     elif not is_requested(pending, copy_identity("fork", savepoint.location), savepoint.reference):
         raise UnfinishedChangeError(name, pending)
     return files

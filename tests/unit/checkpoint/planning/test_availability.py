@@ -15,7 +15,10 @@ from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.summary import summarize
 from respool.errors import Refusal
 from respool.operations import plans
-from respool.savepoint.planning import InstallPlan, plan_fork, plan_promote, plan_restore
+from respool.savepoint.fork import plan_fork
+from respool.savepoint.planning import InstallPlan
+from respool.savepoint.promote import plan_promote
+from respool.savepoint.restore import plan_restore
 from respool.savepoint.store import Savepoint, SavepointStore
 from respool.storage.local import LocalFolder
 from respool.storage.open import open_writer
