@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
-from textwrap import wrap
 from typing import Any
 
 from respool.checkpoint.journal import history
@@ -13,8 +12,7 @@ from respool.format.positions import PartitionRange, SourceRange
 from respool.sinks.address import ReplayOutcome
 from respool.text import size
 
-UNLIMITED = 10_000  # columns
-LABEL_WIDTH = 13
+LABEL_WIDTH = 13  # of `text.labelled`
 _SOURCE_KINDS = {"number": "memory, socket or custom source"}  # their positions look alike
 _YEAR_10000_MS = 253_402_300_800_000  # beyond what ISO 8601 and Python support; an event can have any time
 _SHOWN_PARTITIONS = 12  # of a source; the others are counted
@@ -28,14 +26,6 @@ def time_text(ms: int | None) -> str | None:
     if not 0 < ms < _YEAR_10000_MS:
         return f"{ms} ms since 1970"
     return datetime.fromtimestamp(ms / 1000, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def labelled(label: str, text: str, width: int = UNLIMITED) -> str:
-    """Return a line with its label in front; text that is longer than `width` is folded."""
-    room = " " * LABEL_WIDTH
-    folded = wrap(text, max(20, width - LABEL_WIDTH), break_long_words=False, break_on_hyphens=False) or [""]
-    first, *more = folded
-    return "\n".join([f"{label:<{LABEL_WIDTH - 1}} {first}", *(f"{room}{part}" for part in more)])
 
 
 def source_kind_text(reading: SourceRange) -> str:

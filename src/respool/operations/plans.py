@@ -8,10 +8,9 @@ from respool.checkpoint.journal.steps import Journal, Move, Restore
 from respool.checkpoint.planning import rewind
 from respool.errors import ForeignJournalError, Refusal
 from respool.operations import plan_text
-from respool.operations.plan_text import UNLIMITED, labelled
 from respool.savepoint import planning
 from respool.savepoint.install import InstallSet
-from respool.text import size
+from respool.text import UNLIMITED, labelled, size
 
 Lines = Iterator[tuple[str, str]]
 

@@ -8,7 +8,8 @@ from respool.checkpoint.journal.steps import Journal
 from respool.checkpoint.summary import BatchFacts, CheckpointSummary, OperatorFacts
 from respool.cli.render.output import print_result, size, table, width
 from respool.format.positions import SourceRange
-from respool.operations.plan_text import journal_json, labelled, time_text
+from respool.operations.plan_text import journal_json, time_text
+from respool.text import labelled
 
 if TYPE_CHECKING:
     from respool.checkpoint.journal.apply import Leftover
