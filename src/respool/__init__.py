@@ -38,7 +38,8 @@ if TYPE_CHECKING:
         UsageError,
     )
     from respool.operations.check import Finding, check
-    from respool.operations.checkpoint import Checkpoint, CheckpointReport, CheckpointStatus, PurgeResult
+    from respool.operations.checkpoint import Checkpoint
+    from respool.operations.checkpoint_results import CheckpointReport, CheckpointStatus, PurgeResult
     from respool.operations.plans import InstallPlan, ResumePlan, RewindPlan, UndoPlan
     from respool.operations.savepoints import Savepoint, SavepointReport, Savepoints
     from respool.operations.state import StateChoices, StateQuery
@@ -117,8 +118,8 @@ _MODULES = {
     "CheckpointError": "errors",
     "CheckpointInUseError": "errors",
     "CheckpointNotFoundError": "errors",
-    "CheckpointReport": "operations.checkpoint",
-    "CheckpointStatus": "operations.checkpoint",
+    "CheckpointReport": "operations.checkpoint_results",
+    "CheckpointStatus": "operations.checkpoint_results",
     "CheckpointSummary": "checkpoint.summary",
     "ConsoleSink": "sinks.console",
     "DamagedFileError": "errors",
@@ -135,7 +136,7 @@ _MODULES = {
     "MachineError": "errors",
     "Pipeline": "pipeline.definition",
     "PipelineError": "errors",
-    "PurgeResult": "operations.checkpoint",
+    "PurgeResult": "operations.checkpoint_results",
     "QueryError": "errors",
     "Refusal": "errors",
     "ReprocessError": "errors",
