@@ -19,7 +19,7 @@ from respool.pipeline.definition import Pipeline
 from respool.running import progress
 from respool.running.progress import BatchProgress
 from respool.settings import Settings
-from respool.spark.session import session_of, spark_session
+from respool.spark.session import session_for, spark_session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,7 +68,7 @@ def run_batches(
     Returns:
         Every batch that ran: one for each given, and those without records that Spark runs in between.
     """
-    session = session_of(spark, pipeline)
+    session = session_for(spark, pipeline.timezone, pipeline.spark)
     emitted: dict[int, list[dict[str, Any]]] = {}
 
     def collect(frame: "DataFrame", batch: int) -> None:

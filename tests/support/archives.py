@@ -14,7 +14,7 @@ from respool.reprocess.computation import Computation
 from respool.reprocess.live import LiveQuery
 from respool.reprocess.plan import Plan, ReprocessRequest, make_plan
 from respool.sinks.protocol import WriteContext
-from respool.spark.session import session_of
+from respool.spark.session import session_for
 from respool.testing import Value, records_table
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ NOW = datetime(2027, 1, 1, tzinfo=timezone.utc)
 def write_archive(spark: "SparkSession", home: Path, pipeline: Pipeline, batches: Sequence[Sequence[Value]]) -> str:
     """Archive records as the pipeline's own archive would; return the table."""
     archiving = archive_pipeline(pipeline)
-    session = session_of(spark, archiving)
+    session = session_for(spark, archiving.timezone, archiving.spark)
     first = 0
     for number, values in enumerate(batches):
         records = session.createDataFrame(records_table(pipeline.topic, first, values))
@@ -87,4 +87,6 @@ def plan_of(request: ReprocessRequest, table: str, live: LiveQuery | None = None
 def computation_of(spark: "SparkSession", request: ReprocessRequest, table: str) -> Computation:
     """Return what computes a request."""
     plan = plan_of(request, table)
-    return Computation(session_of(spark, request.pipeline), plan, ArchiveReader(table, plan.version))
+    return Computation(
+        session_for(spark, request.pipeline.timezone, request.pipeline.spark), plan, ArchiveReader(table, plan.version)
+    )

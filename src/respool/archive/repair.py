@@ -108,12 +108,12 @@ def refill(
     table: str,
 ) -> None:
     """Append what the archive lacks and Kafka has, by the code that archives: a commit for each topic."""
-    from respool.spark.session import session_of
+    from respool.spark.session import session_for
 
     decoder, zone = decoding
     for topic in sorted({place.topic for place in found.lacking}):
         pipeline = archive_topic("archive-refill", topic, decoder, table=table, timezone=zone)
-        session = session_of(spark, pipeline)
+        session = session_for(spark, pipeline.timezone, pipeline.spark)
         frame = _read(session, kafka, topic, found)
         with told(table):
             pipeline.sink.write(pipeline.transform(frame), WriteContext(pipeline.name, None, kafka, settings.home))

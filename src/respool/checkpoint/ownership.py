@@ -7,24 +7,16 @@ _respool/promoted.json   where a fork went, when it became the checkpoint of its
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from respool.checkpoint.journal import history
 from respool.errors import CheckpointError, DamagedFileError
-from respool.identity import Identity, read_identity
+from respool.identity import Identity, read_identity, results_from_text
 from respool.locations import OWN
-from respool.pipeline import results
 from respool.sinks import protocol
-from respool.sinks.protocol import ReadableSink, SinkOutput
 from respool.storage.folder import FolderReader
 from respool.storage.open import open_writer
 from respool.untrusted import Fields, Malformed, parse_json
-
-if TYPE_CHECKING:
-    from respool.pipeline.definition import Pipeline
-
 
 T = TypeVar("T")
 
@@ -84,27 +76,7 @@ class RunRecord:
             fixed=facts.text_by_name("fixed") if "fixed" in facts else {},
             sink_identity=_identity(facts, "sink_identity")
             or protocol.identity_from_text(texts["sink"], texts["on_replay"]),
-            results_identity=_identity(facts, "results_identity") or results.identity_from_text(texts["results"]),
-        )
-
-    @staticmethod
-    def of(pipeline: "Pipeline", home: Path | None = None) -> "RunRecord":
-        """Return what is kept of a pipeline; `home` is where sinks put files of their own."""
-        relation, sink = pipeline.results, pipeline.sink
-        output = sink.output(home) if home is not None and isinstance(sink, ReadableSink) else SinkOutput("")
-        return RunRecord(
-            pipeline=pipeline.name,
-            topic=pipeline.topic,
-            sink=pipeline.sink.describe(),
-            on_replay=pipeline.sink.on_replay(),
-            timezone=pipeline.timezone,
-            results=relation.describe() if relation is not None else "",
-            output=output.address,
-            output_key=output.key,
-            spark=metadata.version("pyspark"),
-            fixed=pipeline.fixed,
-            sink_identity=protocol.identity_of(sink),
-            results_identity=relation.identity() if relation is not None else None,
+            results_identity=_identity(facts, "results_identity") or results_from_text(texts["results"]),
         )
 
 

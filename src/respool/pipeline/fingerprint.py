@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from respool.errors import CheckpointError, SettingsError
+from respool.identity import results_from_text
 from respool.pipeline.canonical import canonical_text
 from respool.pipeline.code_digest import collect_code, digest
 from respool.pipeline.definition import Pipeline
-from respool.pipeline.results import identity_from_text, text_of
+from respool.pipeline.results import text_of
 from respool.sinks.console import FunctionSink
 from respool.times import duration_text, parse_duration
 
@@ -110,7 +111,7 @@ def _canonical(name: str, text: str) -> str:
     try:
         if name in ("watermark", "trigger"):
             return duration_text(parse_duration(text))
-        if name == "results" and (identity := identity_from_text(text)) is not None:
+        if name == "results" and (identity := results_from_text(text)) is not None:
             return text_of(identity)
     except SettingsError:
         pass  # a trigger of another kind

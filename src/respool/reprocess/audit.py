@@ -15,7 +15,7 @@ from respool.reprocess.job import OnSlice, ReprocessJob, kept_slice
 from respool.reprocess.plan import results_of
 from respool.reprocess.target import ResultTarget, target_of
 from respool.sinks.protocol import WriteContext
-from respool.spark.session import session_of
+from respool.spark.session import session_for
 from respool.times import Span
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def audit(job: ReprocessJob, most: int, fix: str | None, on_slice: OnSlice) -> A
         on_slice: Called after each slice.
     """
     pipeline = job.plan.pipeline
-    session = session_of(job.spark, pipeline)
+    session = session_for(job.spark, pipeline.timezone, pipeline.spark)
     computation = Computation(session, job.plan, job.reader)
     write = WriteContext(pipeline.name, None, job.require_kafka(), job.settings.home, fix)
     sink = keyed(pipeline.sink, job.plan)

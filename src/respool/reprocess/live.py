@@ -10,6 +10,7 @@ from respool.checkpoint.position import kafka_ends
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import CheckpointError
 from respool.locations import local_path
+from respool.running.claim import run_record
 from respool.storage.open import open_reader
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def read_live(checkpoint: str, pipeline: "Pipeline") -> LiveQuery | None:
 
 def _check(checkpoint: str, run: RunRecord, pipeline: "Pipeline") -> None:
     """Refuse what would be published under other keys, or for other windows, than the live query's results."""
-    mine = RunRecord.of(pipeline)
+    mine = run_record(pipeline)
     for what, live, here, step in (
         ("is of the pipeline", run.pipeline, mine.pipeline, "name its checkpoint with --checkpoint"),
         ("reads", run.topic, mine.topic, "use the same --set topic=…"),

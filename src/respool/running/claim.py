@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from respool.format.positions import kafka_parts
 from respool.locations import local_path
 from respool.pipeline.fingerprint import changed
 from respool.sinks import protocol
+from respool.sinks.protocol import ReadableSink, SinkOutput
 from respool.storage import lease
 from respool.storage.folder import FolderReader, FolderWriter
 from respool.storage.lease import Lease
@@ -103,6 +105,31 @@ def _require_same(checkpoint: str, pipeline: "Pipeline", found: RunRecord | None
         )
 
 
+def run_record(pipeline: "Pipeline", home: Path | None = None) -> RunRecord:
+    """Return what run.json records of a pipeline, without its fingerprint.
+
+    Args:
+        pipeline: The pipeline.
+        home: The folder under which sinks put files of their own; None to leave out where results can be read.
+    """
+    results, sink = pipeline.results, pipeline.sink
+    output = sink.output(home) if home is not None and isinstance(sink, ReadableSink) else SinkOutput("")
+    return RunRecord(
+        pipeline=pipeline.name,
+        topic=pipeline.topic,
+        sink=sink.describe(),
+        on_replay=sink.on_replay(),
+        timezone=pipeline.timezone,
+        results=results.describe() if results is not None else "",
+        output=output.address,
+        output_key=output.key,
+        spark=metadata.version("pyspark"),
+        fixed=pipeline.fixed,
+        sink_identity=protocol.identity_of(sink),
+        results_identity=results.identity() if results is not None else None,
+    )
+
+
 def changed_since(checkpoint: str, pipeline: "Pipeline") -> list[str]:
     """Return what has changed in a pipeline since it ran last on a checkpoint; where it writes does not count."""
     from respool.pipeline.fingerprint import fingerprint_of
@@ -140,7 +167,7 @@ def _record(files: FolderWriter, pipeline: "Pipeline", home: Path | None) -> Non
 
     facts = {
         "respool": __version__,
-        **asdict(replace(RunRecord.of(pipeline, home), fingerprint=fingerprint_of(pipeline).to_json())),
+        **asdict(replace(run_record(pipeline, home), fingerprint=fingerprint_of(pipeline).to_json())),
         "output_mode": pipeline.output_mode,
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }

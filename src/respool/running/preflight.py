@@ -20,7 +20,7 @@ from respool.pipeline import fingerprint
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.fingerprint import Fingerprint
 from respool.spark import failures
-from respool.spark.session import session_of
+from respool.spark.session import session_for
 from respool.storage.local import LocalFolder
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def shape_of(spark: "SparkSession", pipeline: Pipeline, conf: Mapping[str, str])
         pipeline: The pipeline.
         conf: Spark's settings that are fixed in the checkpoint from which it is to start.
     """
-    session = session_of(spark, pipeline)
+    session = session_for(spark, pipeline.timezone, pipeline.spark)
     for name, value in {**conf, **_TRIAL}.items():
         session.conf.set(name, value)
     with tempfile.TemporaryDirectory(prefix="respool-") as folder:
@@ -182,7 +182,7 @@ def _topics(pipeline: Pipeline, checkpoint: CheckpointSnapshot, batch: int) -> I
 
 def _settings(spark: "SparkSession", pipeline: Pipeline, names: list[str]) -> dict[str, str]:
     """Return what the pipeline's own session says of settings; those of which it says nothing are left out."""
-    session = session_of(spark, pipeline)
+    session = session_for(spark, pipeline.timezone, pipeline.spark)
     found = {name: session.conf.get(name, None) for name in names}
     return {name: value for name, value in found.items() if value is not None}
 

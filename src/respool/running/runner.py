@@ -39,7 +39,7 @@ from respool.sinks.protocol import ForkableSink, WriteContext, check_key
 from respool.spark import failures
 from respool.spark.failures import Failure
 from respool.spark.internals import stop_after_batch
-from respool.spark.session import session_of
+from respool.spark.session import session_for
 from respool.storage.lease import JVM_PATIENCE, Lease, hold, holder
 from respool.times import parse_duration
 
@@ -484,7 +484,7 @@ class Runner:
             return
         first = one.name not in self._sessions
         if first:
-            self._sessions[one.name] = session_of(self._spark, one)
+            self._sessions[one.name] = session_for(self._spark, one.timezone, one.spark)
             self._pipelines[one.name] = one
             self._where[one.name] = self._checkpoint(one)
             self._sessions[one.name].streams.addListener(_listener(one.name, self._events))

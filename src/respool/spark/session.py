@@ -19,8 +19,6 @@ from respool.storage import lease
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from respool.pipeline.definition import Pipeline
-
 # For one machine and small batches; a cluster's own defaults and the [spark] table win over them.
 _LOCAL = {
     "spark.sql.shuffle.partitions": "2",
@@ -149,11 +147,11 @@ def refuse_connect(spark: Mapping[str, str]) -> None:
         )
 
 
-def session_of(spark: "SparkSession", pipeline: "Pipeline") -> "SparkSession":
-    """Return a session of the pipeline's own, in its time zone and with its settings, in the same application."""
+def session_for(spark: "SparkSession", timezone: str, conf: Mapping[str, str]) -> "SparkSession":
+    """Return a new session in the same application, with a time zone and settings that apply to it alone."""
     session = spark.newSession()
     # A new session starts from the application's settings, not from those of the session it came from.
-    for name, value in {"spark.sql.session.timeZone": pipeline.timezone, **pipeline.spark}.items():
+    for name, value in {"spark.sql.session.timeZone": timezone, **conf}.items():
         session.conf.set(name, value)
     return session
 
