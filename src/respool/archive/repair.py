@@ -5,9 +5,9 @@ same command again does the rest.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from respool.archive.contents import ArchiveContents
@@ -28,6 +28,7 @@ from respool.pipeline.definition import Pipeline
 from respool.settings import Settings
 from respool.sinks.protocol import WriteContext
 from respool.spark.failures import innermost_cause, is_delta_conflict
+from respool.spark.internals import translate_errors
 from respool.spark.sql import identifier
 from respool.storage import lease
 from respool.storage.folder import FolderReader
@@ -115,7 +116,7 @@ def refill(
         pipeline = archive_topic("archive-refill", topic, decoder, table=table, timezone=zone)
         session = session_for(spark, pipeline.timezone, pipeline.spark)
         frame = _read(session, kafka, topic, found)
-        with told(table):
+        with naming_failures(table):
             pipeline.sink.write(pipeline.transform(frame), WriteContext(pipeline.name, None, kafka, settings.home))
 
 
@@ -194,7 +195,7 @@ def _read(session: "SparkSession", kafka: KafkaCluster, topic: str, found: Kafka
 def _remove(session: "SparkSession", table: str, near: str) -> RemovalResult:
     doubled = _doubled(session, table, near).persist()  # found once, and few
     try:
-        with told(table):
+        with naming_failures(table):
             found = doubled.selectExpr("sum(IF(kinds = 1, copies - 1, 0))", "count_if(kinds > 1)").first()
             assert found is not None
             if found[0]:
@@ -241,21 +242,19 @@ def _replace(session: "SparkSession", table: str, doubled: "DataFrame", near: st
     session.sql(" ".join(clauses))
 
 
-@contextmanager
-def told(table: str) -> Iterator[None]:
-    """Tell what Spark says of a failed step; nothing of the step has been done then."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
+def naming_failures(table: str) -> AbstractContextManager[None]:
+    """Raise PipelineError for a step that Spark could not do, for the length of a `with` block."""
+    return translate_errors(partial(_failure, table))
 
-    try:
-        yield
-    except (PySparkException, Py4JJavaError) as error:
-        if is_delta_conflict(error):
-            raise _Conflict(
-                f"Another process changed the same files of {table} meanwhile. Nothing of this step was done; run the "
-                "same command again."
-            ) from error
-        raise PipelineError(
-            f"Spark could not change {table}: {innermost_cause(error)} Nothing of this step was done. Spark's log "
-            "under the home (logs/spark.log) tells more."
-        ) from error
+
+def _failure(table: str, error: Exception) -> PipelineError:
+    """Return how to report a step that Spark could not do; nothing of the step was done."""
+    if is_delta_conflict(error):
+        return _Conflict(
+            f"Another process changed the same files of {table} meanwhile. Nothing of this step was done; run the "
+            "same command again."
+        )
+    return PipelineError(
+        f"Spark could not change {table}: {innermost_cause(error)} Nothing of this step was done. Spark's log "
+        "under the home (logs/spark.log) has the details."
+    )

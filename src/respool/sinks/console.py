@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from respool.identity import Identity
 from respool.kafka.cluster import KafkaCluster
 from respool.sinks.protocol import WriteContext
+from respool.spark.internals import rows_as_table
 from respool.text import printable
 
 if TYPE_CHECKING:
@@ -40,11 +41,10 @@ class ConsoleSink:
 
     def write(self, frame: "DataFrame", write: WriteContext) -> None:
         """Print the batch; all rows are collected first, so that every state partition is committed."""
-        session = frame.sparkSession
-        rows = session._jsparkSession.createDataFrame(frame._jdf.collectAsList(), frame._jdf.schema())
+        table = rows_as_table(frame, self.rows)
         line = "-" * 43
         title = f"Batch: {write.batch}" if write.run is None else f"Run: {write.run}"
-        print(f"{line}\n{title}\n{line}\n{printable(rows.showString(self.rows, 0, False))}", flush=True)
+        print(f"{line}\n{title}\n{line}\n{printable(table)}", flush=True)
 
 
 @dataclass(frozen=True)

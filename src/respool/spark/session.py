@@ -8,12 +8,12 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from respool.errors import SettingsError
 from respool.local import jars
 from respool.settings import Settings
-from respool.spark import class_archive, gateway, jvm_classes
+from respool.spark import class_archive, gateway, internals, jvm_classes
 from respool.storage import lease
 
 if TYPE_CHECKING:
@@ -67,6 +67,9 @@ _TALKATIVE = (
 )
 _PATIENCE = 20.0  # seconds
 
+# Every run imports this module. A JVM that pyspark already uses, as under spark-submit, holds checkpoints, too.
+lease.register_jvm(internals.running_jvm)
+
 
 @contextmanager
 def spark_session(settings: Settings, patience: float = _PATIENCE) -> "Iterator[SparkSession]":
@@ -103,7 +106,6 @@ def spark_session(settings: Settings, patience: float = _PATIENCE) -> "Iterator[
 
 
 def _session(conf: Mapping[str, str]) -> "SparkSession":
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
@@ -111,8 +113,8 @@ def _session(conf: Mapping[str, str]) -> "SparkSession":
         builder = builder.config(name, value)
     with _kept_interrupt_handler():
         session = builder.getOrCreate()
-    jvm: Any = SparkContext._jvm
-    if jvm is not None:  # as with Spark Connect
+    jvm = internals.running_jvm()
+    if jvm is not None:
         lease.extend_all(jvm)
     return session
 
