@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from respool.kafka.cluster import KafkaCluster
+from respool.running.options import RunOptions
 from respool.running.progress import BatchProgress
-from respool.running.runner import Runner, RunOptions
+from respool.running.runner import Runner
 from respool.settings import Settings
 from respool.visits.events import visits_archive
 

@@ -18,7 +18,8 @@ from respool.pipeline.registry import find_pipeline
 from respool.reprocess.audit import AuditReport, audit
 from respool.reprocess.job import ReprocessJob, reprocess
 from respool.reprocess.runs import ReprocessManifest, Runs
-from respool.running.runner import Runner, RunOptions
+from respool.running.options import RunOptions
+from respool.running.runner import Runner
 from respool.settings import Settings
 from respool.sinks.protocol import WriteContext
 from respool.spark.session import session_for

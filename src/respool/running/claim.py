@@ -1,6 +1,9 @@
 """Claim a checkpoint for a pipeline before it runs there."""
 
 import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from importlib import metadata
@@ -10,21 +13,23 @@ from typing import TYPE_CHECKING
 from respool._version import __version__
 from respool.checkpoint.journal import history
 from respool.checkpoint.ownership import RUN, RunRecord, fork_of, promotion_of, read_run_record
-from respool.errors import CheckpointError, UnfinishedChangeError
+from respool.errors import CheckpointError, CheckpointInUseError, UnfinishedChangeError
 from respool.format import layout, logs
 from respool.format.positions import kafka_parts
-from respool.locations import local_path
+from respool.locations import OWN, local_path
 from respool.pipeline.fingerprint import changed
 from respool.sinks import protocol
 from respool.sinks.protocol import ReadableSink, SinkOutput
 from respool.storage import lease
 from respool.storage.folder import FolderReader, FolderWriter
-from respool.storage.lease import Lease
+from respool.storage.lease import JVM_PATIENCE, Lease
 from respool.storage.local import LocalFolder
 from respool.storage.open import open_writer
 
 if TYPE_CHECKING:
     from respool.pipeline.definition import Pipeline
+    from respool.running.options import RunOptions
+    from respool.settings import Settings
 
 
 def claim(checkpoint: str, pipeline: "Pipeline", home: Path | None = None, held: Lease | None = None) -> Lease | None:
@@ -45,6 +50,58 @@ def claim(checkpoint: str, pipeline: "Pipeline", home: Path | None = None, held:
         held.close()
         raise
     return held
+
+
+@contextmanager
+def holding(pipelines: "Sequence[Pipeline]", options: "RunOptions", settings: "Settings") -> Iterator[dict[str, Lease]]:
+    """Hold the checkpoints of pipelines for the length of a `with` block; return the leases, by checkpoint.
+
+    They are held before Spark starts: a checkpoint in use is refused without that wait, and none is free before the
+    JVM ends.
+
+    Raises:
+        CheckpointError: Another process holds one of them.
+    """
+    with ExitStack() as stack:
+        held: dict[str, Lease] = {}
+        new: list[Path] = []  # folders that a run makes, the outermost first
+        try:
+            for pipeline in pipelines:
+                checkpoint = options.checkpoint_of(pipeline, settings)
+                new += _missing(checkpoint)
+                acquired = lease.hold(checkpoint, JVM_PATIENCE)
+                if acquired is None:
+                    raise checkpoint_in_use(pipeline, checkpoint)
+                held[checkpoint] = stack.enter_context(acquired)
+            yield held
+        except BaseException:
+            _remove_unused(new)
+            raise
+
+
+def checkpoint_in_use(pipeline: "Pipeline", checkpoint: str) -> CheckpointInUseError:
+    """Return the error of a pipeline whose checkpoint another process holds."""
+    remedy = f"Stop that run of the pipeline {pipeline.name} first, or name another folder with --checkpoint."
+    return CheckpointInUseError(checkpoint, lease.holder(checkpoint), remedy)
+
+
+def _missing(checkpoint: str) -> list[Path]:
+    """Return the folders on the way to a local checkpoint that do not exist yet, the outermost first."""
+    folder = local_path(checkpoint)
+    if folder is None:
+        return []
+    return [above for above in (*reversed(folder.parents), folder) if not above.exists()]
+
+
+def _remove_unused(folders: Sequence[Path]) -> None:
+    """Delete folders that hold nothing but a lock: a run that could not start leaves no checkpoint behind."""
+    for folder in reversed(folders):
+        own = folder / OWN
+        with suppress(OSError):
+            if os.listdir(folder) == [OWN] and os.listdir(own) == ["lock"]:
+                (own / "lock").unlink()
+                own.rmdir()
+            folder.rmdir()
 
 
 def check(checkpoint: str, pipeline: "Pipeline") -> None:

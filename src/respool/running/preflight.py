@@ -19,6 +19,7 @@ from respool.kafka.records import SCHEMA
 from respool.pipeline import fingerprint
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.fingerprint import Fingerprint
+from respool.running.dataflow import start_query
 from respool.spark import failures
 from respool.spark.session import session_for
 from respool.storage.local import LocalFolder
@@ -142,13 +143,14 @@ def _plan(session: "SparkSession", pipeline: Pipeline, folder: Path, checkpoint:
     folder.mkdir()
     (folder / "none.json").touch()
 
-    def drop(frame: "DataFrame", _: int) -> None:
-        pipeline.each_batch(frame)
+    def read(session: "SparkSession") -> "DataFrame":
+        return session.readStream.schema(SCHEMA).json(folder.as_uri())
+
+    def drop(results: "DataFrame", batch: int) -> None:
+        """Write nothing."""
 
     try:
-        records = session.readStream.schema(SCHEMA).json(folder.as_uri())
-        writer = pipeline.stream(records).writeStream.outputMode(pipeline.output_mode).foreachBatch(drop)
-        query = writer.option("checkpointLocation", checkpoint.as_uri()).trigger(once=True).start()
+        query = start_query(session, pipeline, read, drop, checkpoint.as_uri(), {"once": True})
         try:
             query.awaitTermination()
         finally:

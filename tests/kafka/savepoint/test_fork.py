@@ -20,8 +20,9 @@ from respool.kafka import consumer, producer
 from respool.kafka.cluster import KafkaCluster
 from respool.operations.run import require_startable, start_from
 from respool.pipeline.definition import Pipeline
+from respool.running.options import RunOptions
 from respool.running.progress import BatchProgress
-from respool.running.runner import Runner, RunOptions
+from respool.running.runner import Runner
 from respool.savepoint.store import Savepoint, SavepointStore
 from respool.settings import Settings
 from respool.storage.local import LocalFolder
