@@ -16,6 +16,7 @@ from respool.archive.sink import ArchiveSink, archive_topic
 from respool.archive.table import COLUMNS, KEY, Reading, locate, read
 from respool.checkpoint.ownership import read_run_record
 from respool.decoders.json import JsonDecoder
+from respool.delta.conflicts import retry_on_conflict
 from respool.delta.log import delta_message, open_table
 from respool.errors import PipelineError
 from respool.format import layout, logs
@@ -132,12 +133,13 @@ def remove_doubles(
     """
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")
-    for _ in range(_TRIES - 1):
-        try:
-            return _remove(session, table, _near(doubles))
-        except _Conflict:
-            say("Another process changed the same files; trying again …")
-    return _remove(session, table, _near(doubles))
+    near = _near(doubles)
+    with naming_failures(table):
+        return retry_on_conflict(
+            lambda: _remove(session, table, near),
+            _TRIES,
+            lambda: say("Another process changed the same files; trying again …"),
+        )
 
 
 def forget_lost_files(table: str) -> list[str]:
@@ -148,10 +150,6 @@ def forget_lost_files(table: str) -> list[str]:
         raise PipelineError(
             f"The lost files of {table} cannot be taken out of its log: {delta_message(error)}. Nothing was changed."
         ) from error
-
-
-class _Conflict(PipelineError):
-    """Another process changed the same files."""
 
 
 def _archives(sink: Identity | None, settings: Settings, table: str) -> bool:
@@ -193,16 +191,15 @@ def _read(session: "SparkSession", kafka: KafkaCluster, topic: str, found: Kafka
 
 
 def _remove(session: "SparkSession", table: str, near: str) -> RemovalResult:
-    doubled = _doubled(session, table, near).persist()  # found once, and few
+    doubled = _doubled(session, table, near).persist()  # computed once, and few
     try:
-        with naming_failures(table):
-            found = doubled.selectExpr("sum(IF(kinds = 1, copies - 1, 0))", "count_if(kinds > 1)").first()
-            assert found is not None
-            if found[0]:
-                _replace(session, table, doubled.where("kinds = 1"), near)
+        counts = doubled.selectExpr("sum(IF(kinds = 1, copies - 1, 0))", "count_if(kinds > 1)").first()
+        assert counts is not None
+        if counts[0]:
+            _replace(session, table, doubled.where("kinds = 1"), near)
     finally:
         doubled.unpersist()
-    return RemovalResult(found[0] or 0, found[1])
+    return RemovalResult(counts[0] or 0, counts[1])
 
 
 def _near(places: Mapping[TopicPartition, Sequence[OffsetRange]]) -> str:
@@ -250,7 +247,7 @@ def naming_failures(table: str) -> AbstractContextManager[None]:
 def _failure(table: str, error: Exception) -> PipelineError:
     """Return how to report a step that Spark could not do; nothing of the step was done."""
     if is_delta_conflict(error):
-        return _Conflict(
+        return PipelineError(
             f"Another process changed the same files of {table} meanwhile. Nothing of this step was done; run the "
             "same command again."
         )

@@ -1,25 +1,22 @@
 """Results in a Delta table, one row under each key."""
 
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from respool.delta.conflicts import retry_on_conflict
 from respool.errors import PipelineError
 from respool.identity import Identity
 from respool.kafka.cluster import KafkaCluster
 from respool.locations import scheme_of
 from respool.sinks.protocol import SinkOutput, WriteContext, table_identity
 from respool.sinks.rendering import json_of
-from respool.spark.failures import is_delta_conflict
 from respool.spark.sql import identifier, quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-_ATTEMPTS = 20  # at a commit that others keep coming before
 
 
 @dataclass(frozen=True)
@@ -82,8 +79,8 @@ class DeltaSink:
         names = [name for name in rows.columns if name != self.withdrawn]
         row = F.struct(*[F.col(quote(name)) for name in names])
         key, value = F.expr(json_of(rows.schema, self.key)), F.expr(json_of(rows.schema, names))
-        if self.withdrawn in rows.columns:  # the table itself has no such column
-            value = F.when(~F.coalesce(F.col(f"`{self.withdrawn}`"), F.lit(False)), value)
+        if self.withdrawn is not None and self.withdrawn in rows.columns:  # the table itself has no such column
+            value = F.when(~F.coalesce(F.col(quote(self.withdrawn)), F.lit(False)), value)
         return rows.select(key.cast("binary").alias("key"), value.cast("binary").alias("value"), row.alias("row"))
 
     def published(self, spark: "SparkSession", write: WriteContext, rows: "StructType") -> "DataFrame":
@@ -107,7 +104,8 @@ class DeltaSink:
         view = f"respool_{uuid4().hex}"
         changes.createOrReplaceTempView(view)
         try:
-            _insist(spark, self._merge(view, rows.names, write.home))
+            statement = self._merge(view, rows.names, write.home)
+            retry_on_conflict(lambda: spark.sql(statement))
         finally:
             spark.catalog.dropTempView(view)
 
@@ -123,10 +121,11 @@ class DeltaSink:
         empty.write.format("delta").mode("ignore").save(self.locate(home))
 
     def _merge(self, view: str, columns: list[str], home: Path) -> str:
-        same = " AND ".join(f"t.`{name}` <=> s.row.`{name}`" for name in self.key)
-        named = ", ".join(f"`{name}`" for name in columns)
-        values = ", ".join(f"s.row.`{name}`" for name in columns)
-        pairs = ", ".join(f"t.`{name}` = s.row.`{name}`" for name in columns)
+        same = " AND ".join(f"t.{name} <=> s.row.{name}" for name in map(quote, self.key))
+        quoted = [quote(name) for name in columns]
+        named = ", ".join(quoted)
+        values = ", ".join(f"s.row.{name}" for name in quoted)
+        pairs = ", ".join(f"t.{name} = s.row.{name}" for name in quoted)
         clauses = [
             f"MERGE INTO {identifier(self.locate(home))} t USING {view} s ON {same}",
             "WHEN MATCHED AND s.value IS NULL THEN DELETE",
@@ -134,15 +133,3 @@ class DeltaSink:
             f"WHEN NOT MATCHED AND s.value IS NOT NULL THEN INSERT ({named}) VALUES ({values})",  # noqa: S608  (names)
         ]
         return " ".join(clauses)
-
-
-def _insist(spark: "SparkSession", statement: str) -> None:
-    """Run a statement again when another writer, live or reprocessing, made its commit first."""
-    for attempt in range(_ATTEMPTS):
-        try:
-            spark.sql(statement)
-            return
-        except Exception as error:
-            if not is_delta_conflict(error) or attempt == _ATTEMPTS - 1:
-                raise
-            time.sleep(min(0.1 * 2**attempt, 5))
