@@ -123,8 +123,8 @@ class TestSinks:
         ],
     )
     def test_the_sentence_of_an_earlier_version_stands_for_a_sink(self, sink: Sink) -> None:
-        for on_replay in (sink.on_replay(), ""):
-            recorded = protocol.identity_from_text(sink.describe(), on_replay)
+        for replay_note in (sink.replay_note(), ""):
+            recorded = protocol.identity_from_text(sink.describe(), replay_note)
             assert recorded is not None
             assert recorded.version == FROM_TEXT
             assert recorded.is_same(protocol.identity_of(sink))
@@ -135,7 +135,7 @@ class TestSinks:
         table = DeltaSink("same", key=("id",))
         assert archive.describe() == table.describe()
         assert protocol.identity_of(archive) != table.identity()
-        recorded = protocol.identity_from_text(table.describe(), table.on_replay())
+        recorded = protocol.identity_from_text(table.describe(), table.replay_note())
         assert recorded is not None
         assert not recorded.is_same(protocol.identity_of(archive))
 

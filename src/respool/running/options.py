@@ -73,5 +73,5 @@ class RunOptions:
                     f"The pipeline {pipeline.name} writes to {pipeline.sink.describe()}, which cannot take a suffix. "
                     "Leave --sink-suffix out, or print the results with --console."
                 )
-            changed = replace(changed, sink=pipeline.sink.beside(self.sink_suffix))
+            changed = replace(changed, sink=pipeline.sink.with_suffix(self.sink_suffix))
         return replace(changed, sink=ConsoleSink()) if self.console else changed

@@ -32,8 +32,8 @@ class ConsoleSink:
         """Return what tells standard output from other places."""
         return Identity("console", {})
 
-    def on_replay(self) -> str:
-        """Return what becomes of a batch that comes again, for the plan of a rewind."""
+    def replay_note(self) -> str:
+        """Return what happens to a replayed batch, for the plan of a rewind."""
         return "Results are printed again."
 
     def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
@@ -63,8 +63,8 @@ class FunctionSink:
         """Return a few words for `respool pipelines`."""
         return self.summary
 
-    def on_replay(self) -> str:
-        """Return what becomes of a batch that comes again, for the plan of a rewind."""
+    def replay_note(self) -> str:
+        """Return what happens to a replayed batch, for the plan of a rewind."""
         return "The function is called again, with the same batch ids."
 
     def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:

@@ -39,7 +39,7 @@ class DeltaSink:
         if not self.key:
             raise PipelineError(f"The results in {self.table} need a key. Name the columns that identify a result.")
 
-    def beside(self, suffix: str) -> "DeltaSink":
+    def with_suffix(self, suffix: str) -> "DeltaSink":
         """Return a table of the same results, with a suffix to its name."""
         return replace(self, table=f"{self.table.rstrip('/')}{suffix}")
 
@@ -51,8 +51,8 @@ class DeltaSink:
         """Return what tells this table from other places."""
         return table_identity(self.table, "results")
 
-    def on_replay(self) -> str:
-        """Return what becomes of a batch that comes again, for the plan of a rewind."""
+    def replay_note(self) -> str:
+        """Return what happens to a replayed batch, for the plan of a rewind."""
         return f"Results take the place of those in {self.table} under the same keys."
 
     def output(self, home: Path) -> SinkOutput:

@@ -33,7 +33,7 @@ class KafkaSink:
     key: tuple[str, ...] = ()
     withdrawn: str | None = None
 
-    def beside(self, suffix: str) -> "KafkaSink":
+    def with_suffix(self, suffix: str) -> "KafkaSink":
         """Return a topic of the same results, with a suffix to its name."""
         return replace(self, topic=f"{self.topic}{suffix}")
 
@@ -45,8 +45,8 @@ class KafkaSink:
         """Return what tells this topic from other places."""
         return kafka_identity(self.topic)
 
-    def on_replay(self) -> str:
-        """Return what becomes of a batch that comes again, for the plan of a rewind."""
+    def replay_note(self) -> str:
+        """Return what happens to a replayed batch, for the plan of a rewind."""
         return (
             f"Results are sent to {self.topic} again, under the same keys; the header respool-batch tells their batch."
         )
@@ -128,8 +128,8 @@ class RejectedSink:
         """Return what tells this topic from other places."""
         return kafka_identity(self.topic)
 
-    def on_replay(self) -> str:
-        """Return what becomes of a batch that comes again, for the plan of a rewind."""
+    def replay_note(self) -> str:
+        """Return what happens to a replayed batch, for the plan of a rewind."""
         return (
             f"Rejected records are sent to {self.topic} again, with their topic, partition and offset in the headers."
         )

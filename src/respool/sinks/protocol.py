@@ -66,8 +66,8 @@ class Sink(Protocol):
         """Return a few words for `respool pipelines`."""
         ...
 
-    def on_replay(self) -> str:
-        """Return what becomes of a batch that comes again, for the plan of a rewind."""
+    def replay_note(self) -> str:
+        """Return what happens to a replayed batch, for the plan of a rewind."""
         ...
 
     def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
@@ -101,7 +101,7 @@ class ReadableSink(Protocol):
 class ForkableSink(Sink, Protocol):
     """A place for results that can have another one beside it, for a second run of the same pipeline."""
 
-    def beside(self, suffix: str) -> Sink:
+    def with_suffix(self, suffix: str) -> Sink:
         """Return the same kind of place, with a suffix to its name."""
         ...
 
