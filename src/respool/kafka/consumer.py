@@ -50,9 +50,9 @@ def has_records(kafka: KafkaCluster, topic: str, partition: int, first: int, end
     first, end = max(first, starts[partition]), min(end, ends[partition])
     if first >= end:
         return False
-    found = _read(kafka, topic, {partition: first}, {partition: end}, None, False)
-    with closing(found):
-        return next(found, None) is not None
+    records = _read(kafka, topic, {partition: first}, {partition: end}, None, False)
+    with closing(records):
+        return next(records, None) is not None
 
 
 def read(
@@ -125,21 +125,23 @@ def _merged(
     """
     from confluent_kafka import TopicPartition
 
-    waiting: dict[int, deque[Record]] = {one: deque() for one in starts if starts[one] < ends[one]}
+    waiting: dict[int, deque[Record]] = {
+        partition: deque() for partition in starts if starts[partition] < ends[partition]
+    }
     unread = set(waiting)
     paused: set[int] = set()
     consumer.assign([TopicPartition(topic, partition, starts[partition]) for partition in waiting])
     while waiting:
-        lacking = {one for one, records in waiting.items() if not records}
+        lacking = {partition for partition, records in waiting.items() if not records}
         if not lacking:
-            oldest = min(waiting, key=lambda one: (waiting[one][0].timestamp, one))
+            oldest = min(waiting, key=lambda partition: (waiting[partition][0].timestamp, partition))
             yield waiting[oldest].popleft()
         elif done := lacking - unread:
             for partition in done:
                 del waiting[partition]
         else:
             if back := lacking & paused:
-                consumer.resume([TopicPartition(topic, one) for one in back])
+                consumer.resume([TopicPartition(topic, partition) for partition in back])
                 paused -= back
             for partition, offset, record in _arrivals(kafka, consumer, topic):
                 if partition not in unread:

@@ -109,7 +109,7 @@ def rejected(topic: str, decoders: Mapping[JsonDecoder, Sequence[str]]) -> Pipel
         topic: The topic.
         decoders: The decoders, each with the names of its pipelines.
     """
-    digests = sorted(_digest(f"{one.schema}\n{one.event_time}") for one in decoders)
+    digests = sorted(_digest(f"{decoder.schema}\n{decoder.event_time}") for decoder in decoders)
     return Pipeline(
         name=f"rejected-{topic}-{digests[0] if len(digests) == 1 else _digest(' '.join(digests))}",
         topic=topic,

@@ -115,9 +115,9 @@ def check(checkpoint: str, pipeline: "Pipeline") -> None:
         return
     try:
         files = _files(checkpoint)
-        found = read_run_record(files)
+        run = read_run_record(files)
         cut_off = history.pending(files)
-        topics = _topics(files) if found is None else None
+        topics = _topics(files) if run is None else None
         fork, promoted = fork_of(files), promotion_of(files)
     except CheckpointError:
         if folder is not None:
@@ -137,18 +137,18 @@ def check(checkpoint: str, pipeline: "Pipeline") -> None:
             "write there. Let the fork write to a place of its own, such as with --sink-suffix -v2, or make it the "
             f"pipeline's checkpoint: respool promote {checkpoint} {fork.checkpoint}."
         )
-    _require_same(checkpoint, pipeline, found, topics)
+    _require_same(checkpoint, pipeline, run, topics)
 
 
-def _require_same(checkpoint: str, pipeline: "Pipeline", found: RunRecord | None, topics: set[str] | None) -> None:
+def _require_same(checkpoint: str, pipeline: "Pipeline", run: RunRecord | None, topics: set[str] | None) -> None:
     """Raise CheckpointError when a checkpoint is that of another pipeline, as far as it tells."""
     way_out = "Run that pipeline, or name another folder with --checkpoint."
-    if found is not None and (found.pipeline, found.topic) != (pipeline.name, pipeline.topic):
+    if run is not None and (run.pipeline, run.topic) != (pipeline.name, pipeline.topic):
         raise CheckpointError(
-            f"The checkpoint {checkpoint} belongs to the pipeline {found.pipeline}, which reads {found.topic}; "
+            f"The checkpoint {checkpoint} belongs to the pipeline {run.pipeline}, which reads {run.topic}; "
             f"expected {pipeline.name}, which reads {pipeline.topic}. {way_out}"
         )
-    for name, value in (found.fixed if found is not None else {}).items():
+    for name, value in (run.fixed if run is not None else {}).items():
         if pipeline.fixed.get(name) != value:
             raise CheckpointError(
                 f"The checkpoint {checkpoint} was made with {name}={value}, which it keeps; found "

@@ -91,9 +91,9 @@ def preflight(
         new: The fingerprint of the pipeline as it is now.
     """
     before = query_shape(checkpoint, batch)
-    found = compare(before, shape_of(spark, pipeline, before.conf))
-    blocking = [*_topics(pipeline, checkpoint, batch), *found.blocking]
-    notes = list(found.notes)
+    comparison = compare(before, shape_of(spark, pipeline, before.conf))
+    blocking = [*_topics(pipeline, checkpoint, batch), *comparison.blocking]
+    notes = list(comparison.notes)
     if before.operators:
         conf = _settings(spark, pipeline, [*before.conf, _PARTITIONS, _IDS])
         blocking += _ids(checkpoint, batch, conf)
@@ -104,21 +104,21 @@ def preflight(
     return Preflight(tuple(changes), tuple(blocking), tuple(notes))
 
 
-def lines(found: Preflight) -> list[str]:
+def lines(result: Preflight) -> list[str]:
     """Return what was found as lines for people."""
-    told = [f"changed: {one}" for one in found.changes[:_MANY]]
-    if len(found.changes) > _MANY:
-        told.append(f"changed: … and {len(found.changes) - _MANY} more")
-    if found.can_start:  # what would come of it else is of no use
-        told += [f"note: {_sentence(one)}" for one in found.notes]
-    told += [f"cannot start: {_sentence(one)}" for one in found.blocking]
-    if found.blocking:
-        told.append("Spark does not start this pipeline from the savepoint.")
-    elif found.changes or found.notes:
-        told.append(f"Spark starts the {'changed ' if found.changes else ''}pipeline from the savepoint.")
+    lines = [f"changed: {sentence}" for sentence in result.changes[:_MANY]]
+    if len(result.changes) > _MANY:
+        lines.append(f"changed: … and {len(result.changes) - _MANY} more")
+    if result.can_start:  # what would come of it else is of no use
+        lines += [f"note: {_sentence(sentence)}" for sentence in result.notes]
+    lines += [f"cannot start: {_sentence(sentence)}" for sentence in result.blocking]
+    if result.blocking:
+        lines.append("Spark does not start this pipeline from the savepoint.")
+    elif result.changes or result.notes:
+        lines.append(f"Spark starts the {'changed ' if result.changes else ''}pipeline from the savepoint.")
     else:
-        told.append("Nothing has changed since the savepoint.")
-    return told
+        lines.append("Nothing has changed since the savepoint.")
+    return lines
 
 
 def shape_of(spark: "SparkSession", pipeline: Pipeline, conf: Mapping[str, str]) -> QueryShape:
@@ -185,8 +185,8 @@ def _topics(pipeline: Pipeline, checkpoint: CheckpointSnapshot, batch: int) -> I
 def _settings(spark: "SparkSession", pipeline: Pipeline, names: list[str]) -> dict[str, str]:
     """Return what the pipeline's own session says of settings; those of which it says nothing are left out."""
     session = session_for(spark, pipeline.timezone, pipeline.spark)
-    found = {name: session.conf.get(name, None) for name in names}
-    return {name: value for name, value in found.items() if value is not None}
+    conf = {name: session.conf.get(name, None) for name in names}
+    return {name: value for name, value in conf.items() if value is not None}
 
 
 def _ids(checkpoint: CheckpointSnapshot, batch: int, conf: Mapping[str, str]) -> Iterator[str]:
@@ -209,10 +209,10 @@ def _fixed(before: QueryShape, conf: Mapping[str, str]) -> Iterator[str]:
 def _silent(old: Fingerprint | None, new: Fingerprint) -> list[str]:
     if old is None:
         return []
-    told = [meaning for name, meaning in _SILENT.items() if old.settings.get(name) != new.settings.get(name)]
-    if old.code != new.code or (old.values != new.values and not told):
-        told.append("Spark cannot tell whether the changed code takes what is in the state for the same as before.")
-    return told
+    notes = [meaning for name, meaning in _SILENT.items() if old.settings.get(name) != new.settings.get(name)]
+    if old.code != new.code or (old.values != new.values and not notes):
+        notes.append("Spark cannot tell whether the changed code takes what is in the state for the same as before.")
+    return notes
 
 
 def _sentence(text: str) -> str:

@@ -54,17 +54,17 @@ def from_spark(pipeline: str, progress: "StreamingQueryProgress") -> BatchProgre
         rows=rows,
         rows_per_second=rows / seconds if seconds else 0.0,
         watermark=_watermark(progress.eventTime.get("watermark")),
-        state_rows=_total(state, "state_rows", [one.numRowsTotal for one in operators]),
-        late_rows=_total(state, "late_rows", [one.numRowsDroppedByWatermark for one in operators]),
+        state_rows=_total(state, "state_rows", [operator.numRowsTotal for operator in operators]),
+        late_rows=_total(state, "late_rows", [operator.numRowsDroppedByWatermark for operator in operators]),
         late_rows_total=None,
         rejected=observed["rejected"] if observed is not None else 0,
         seconds=seconds,
     )
 
 
-def _total(told: Any, name: str, by_operator: list[int]) -> int | None:
-    if told is not None and told[name] is not None:
-        return int(told[name])
+def _total(metrics: Any, name: str, by_operator: list[int]) -> int | None:
+    if metrics is not None and metrics[name] is not None:
+        return int(metrics[name])
     return sum(by_operator) if by_operator else None
 
 

@@ -92,9 +92,9 @@ class DeltaSink:
             table = spark.read.format("delta").load(self.locate(write.home))
         except AnalysisException:  # nothing was written yet
             table = spark.createDataFrame([], rows)
-        found = self.render(table)
+        rendered = self.render(table)
         nothing = (F.lit(None).cast("int").alias("batch"), F.lit(None).cast("timestamp").alias("at"))
-        return found.select("key", "value", "row", *nothing)
+        return rendered.select("key", "value", "row", *nothing)
 
     def correct(self, changes: "DataFrame", write: WriteContext) -> None:
         """Put each result under its key, in one commit; what stands under the key of one without a value goes."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _BatchCommits:
     """What a table has of the batches that come again.
 
     Attributes:
@@ -38,34 +38,36 @@ def replay(sink: DeltaAddress, query_ids: Sequence[str], first_batch: int, new_q
             "Put it back from a copy, or leave --sink out and look for yourself."
         )
     table = open_table(sink.table)
-    if all(table.transaction_version(one) is None for one in ids):
+    if all(table.transaction_version(app_id) is None for app_id in ids):
         return _stranger(name, sink, ids[-1])
-    found = _find(DeltaLog(sink.table), table.version(), ids, first_batch)
+    history = _find(DeltaLog(sink.table), table.version(), ids, first_batch)
     if new_query_id and not sink.app_id:
-        return ReplayOutcome(name, _with_new_id(found, first_batch))
+        return ReplayOutcome(name, _with_new_id(history, first_batch))
     newest = table.transaction_version(ids[-1])
     if newest is not None and newest >= first_batch:
         why = (
             f"The {name} has the batches up to {newest}: it would skip batches {first_batch} to {newest} without a "
             "word, and a query with state would break."
         )
-    elif found.commits:
-        why = f"The {name} has batches from {first_batch} on, up to {found.commits[0]}: their rows would come twice."
+    elif history.commits:
+        why = f"The {name} has batches from {first_batch} on, up to {history.commits[0]}: their rows would come twice."
     else:
         return ReplayOutcome(name, f"It has no batch from {first_batch} on: they are written as new.")
-    step = RestoreTable(sink.table, table.version(), _back_to(found, table.version()), ids[-1], newest, first_batch - 1)
-    return _remedied(name, why, found, table, step)
+    step = RestoreTable(
+        sink.table, table.version(), _back_to(history, table.version()), ids[-1], newest, first_batch - 1
+    )
+    return _remedied(name, why, history, table, step)
 
 
-def _find(log: DeltaLog, version: int, ids: Sequence[str], first_batch: int) -> _Found:
+def _find(log: DeltaLog, version: int, ids: Sequence[str], first_batch: int) -> _BatchCommits:
     """Look back from a version for the batches from `first_batch` on."""
     commits: list[Commit] = []
     others: list[Commit] = []
     later: list[Commit] = []  # others' commits since the one of the query that comes next
     for commit in log.lineage(version):
-        batches = [commit.batches[one] for one in ids if one in commit.batches]
+        batches = [commit.batches[app_id] for app_id in ids if app_id in commit.batches]
         if batches and max(batches) < first_batch:
-            return _Found(tuple(commits), tuple(others), whole=True)
+            return _BatchCommits(tuple(commits), tuple(others), whole=True)
         if batches:
             commits.append(commit)
             others += later
@@ -73,23 +75,23 @@ def _find(log: DeltaLog, version: int, ids: Sequence[str], first_batch: int) -> 
         elif not commit.harmless and commit.goes_back is None:
             later.append(commit)
         if commit.begins or commit.batches.get(ids[0]) == first_batch:  # none can be older, under the query's first id
-            return _Found(tuple(commits), tuple(others), whole=True)
-    return _Found(tuple(commits), tuple(others), whole=False)
+            return _BatchCommits(tuple(commits), tuple(others), whole=True)
+    return _BatchCommits(tuple(commits), tuple(others), whole=False)
 
 
-def _back_to(found: _Found, version: int) -> int | None:
+def _back_to(history: _BatchCommits, version: int) -> int | None:
     """Return the version before the batches that come again; None when the first of them made the table."""
-    before = found.commits[-1].version - 1 if found.commits else version
+    before = history.commits[-1].version - 1 if history.commits else version
     return None if before < 0 else before
 
 
-def _remedied(name: str, why: str, found: _Found, table: "DeltaTable", step: RestoreTable) -> ReplayOutcome:
+def _remedied(name: str, why: str, history: _BatchCommits, table: "DeltaTable", step: RestoreTable) -> ReplayOutcome:
     """Return the replay of a table that has to be restored, or why it cannot be."""
-    if not found.whole:
+    if not history.whole:
         return _refused(name, why, f"Its log no longer tells at which version batch {step.to_batch} was written")
-    if found.others:
-        more = f" and {len(found.others) - 1} more" if found.others[1:] else ""
-        return _refused(name, why, f"Its {found.others[-1]}{more} came in between and would be undone too")
+    if history.others:
+        more = f" and {len(history.others) - 1} more" if history.others[1:] else ""
+        return _refused(name, why, f"Its {history.others[-1]}{more} came in between and would be undone too")
     hindrance = _hindrance(table, step)
     if hindrance is not None:
         return _refused(name, why, hindrance, step.to_version)
@@ -140,10 +142,10 @@ def _stranger(name: str, sink: DeltaAddress, app_id: str) -> ReplayOutcome:
     )
 
 
-def _with_new_id(found: _Found, first_batch: int) -> str:
-    if not found.commits:
+def _with_new_id(history: _BatchCommits, first_batch: int) -> str:
+    if not history.commits:
         return f"It has no batch from {first_batch} on: they are written as new, under the query's new id."
     return (
         f"Under its new id the query writes all batches from {first_batch} on. The table has had some of them "
-        f"({found.commits[-1]} is the first): their rows come twice, unless you have taken them out."
+        f"({history.commits[-1]} is the first): their rows come twice, unless you have taken them out."
     )

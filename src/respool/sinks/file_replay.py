@@ -63,19 +63,19 @@ def _needed(entries: Mapping[str, int], last: int) -> list[str] | None:
 
     None when one of them is not there.
     """
-    found: list[str] = []
+    names: list[str] = []
     for number in range(last, -1, -1):
         if f"{number}.compact" in entries:
-            return [f"{number}.compact", *reversed(found)]
+            return [f"{number}.compact", *reversed(names)]
         if str(number) not in entries:
             return None
-        found.append(str(number))
-    return found[::-1]
+        names.append(str(number))
+    return names[::-1]
 
 
 def _way_out(entries: Mapping[str, int], first_batch: int) -> str:
     after = sorted({number + 1 for number in entries.values()})
-    possible = [one for one in after[:-1] if one >= first_batch and _needed(entries, one - 1) is not None]
+    possible = [batch for batch in after[:-1] if batch >= first_batch and _needed(entries, batch - 1) is not None]
     other = f"Rewind to batch {possible[0]} or a later one, or let" if possible else "Let"
     return (
         f"Its log no longer tells which files were there before batch {first_batch}: Spark has deleted entries of it. "
@@ -85,12 +85,12 @@ def _way_out(entries: Mapping[str, int], first_batch: int) -> str:
 
 def _named(files: FolderReader, names: Sequence[str]) -> list[str]:
     """Return the files that log entries name, as they name them."""
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     for path, data in files.read_many([f"{_LOG}/{name}" for name in names]).items():
         if isinstance(data, Exception):
             raise read_error(f"{files.root}/{path}", data) from data
-        found |= {str(entry["path"]): None for entry in logs.log_entries(path, logs.decode(path, data))}
-    return list(found)
+        paths |= {str(entry["path"]): None for entry in logs.log_entries(path, logs.decode(path, data))}
+    return list(paths)
 
 
 def _relative(files: FolderReader, folder: str, paths: Sequence[str]) -> tuple[list[str], int]:
@@ -98,13 +98,13 @@ def _relative(files: FolderReader, folder: str, paths: Sequence[str]) -> tuple[l
     roots = [_plain(folder)] if local_path(folder) is None else [os.path.abspath(str(local_path(folder)))]
     roots += [os.path.realpath(root) for root in roots if root.startswith("/")]
     guesses = {path: _below(_plain(path), roots) for path in paths}
-    there = files.facts([guess for guess in guesses.values() if guess])
-    found = [guess for guess in guesses.values() if guess in there]
-    lost = [path for path, guess in guesses.items() if guess not in there]
+    existing = files.facts([guess for guess in guesses.values() if guess])
+    inside = [guess for guess in guesses.values() if guess in existing]
+    lost = [path for path, guess in guesses.items() if guess not in existing]
     if lost:  # the folder was moved, or is named in another way
         here = {f"{where}/{name}" if where else name for where, names in files.walk().folders.items() for name in names}
-        found += [guess for path in lost if (guess := _ending(_plain(path), here))]
-    return found, len(paths) - len(found)
+        inside += [guess for path in lost if (guess := _ending(_plain(path), here))]
+    return inside, len(paths) - len(inside)
 
 
 def _plain(url: str) -> str:
@@ -128,5 +128,5 @@ def _with_companions(files: FolderReader, folder: str, paths: Sequence[str]) -> 
     if local_path(folder) is None:
         return list(paths)
     companions = {path: "/".join([*path.split("/")[:-1], f".{path.split('/')[-1]}.crc"]) for path in paths}
-    there = files.facts(companions.values())
-    return [one for path in paths for one in (path, companions[path]) if one == path or one in there]
+    existing = files.facts(companions.values())
+    return [file for path in paths for file in (path, companions[path]) if file == path or file in existing]

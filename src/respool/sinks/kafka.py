@@ -79,10 +79,10 @@ class KafkaSink:
             )
         reader = spark.read.format("kafka").options(**write.kafka.for_spark()).option("subscribe", self.topic)
         records = reader.option("includeHeaders", True).load()
-        found = records.select(
+        sent = records.select(
             *("key", "value", "partition", "offset", batch_header().alias("batch"), F.col("timestamp").alias("at")),
         )
-        newest = newest_records(found, "key", ("value", "batch"))
+        newest = newest_records(sent, "key", ("value", "batch"))
         fields = [field for field in rows if field.name != self.withdrawn]
         row = F.from_json(F.col("value").cast("string"), type(rows)(fields))
         return newest.where("value IS NOT NULL").select("key", "value", row.alias("row"), "batch", "at")
@@ -105,7 +105,7 @@ class KafkaSink:
 
         if not self.key:
             return "NULL"
-        if len(self.key) == 1 and any(one.name == self.key[0] and one.dataType == StringType() for one in rows):
+        if len(self.key) == 1 and any(field.name == self.key[0] and field.dataType == StringType() for field in rows):
             return quote(self.key[0])
         return json_of(rows, self.key)
 
@@ -160,7 +160,7 @@ def batch_header() -> "Column":
     """Return the live batch that a record came from, by its `headers`; null when they do not tell."""
     from pyspark.sql import functions as F
 
-    header = F.filter("headers", lambda one: one.key == "respool-batch")
+    header = F.filter("headers", lambda entry: entry.key == "respool-batch")
     return F.get(header, F.lit(0)).value.cast("string").try_cast("int")
 
 

@@ -47,7 +47,9 @@ def position_of(output: str, query_ids: Sequence[str], batch: int, end_offsets: 
         if kind == "delta" and place:
             return _of_table(output, place, query_ids, batch)
         if kind == "kafka" and place and end_offsets is not None:
-            return SinkPosition(output, offsets={str(one): end for one, end in sorted(end_offsets(place).items())})
+            return SinkPosition(
+                output, offsets={str(partition): end for partition, end in sorted(end_offsets(place).items())}
+            )
     except (BrokerError, CheckpointError, TopicError) as error:  # a savepoint is worth having without it
         return SinkPosition(output, unknown=str(error))
     if kind == "kafka":
@@ -59,12 +61,12 @@ def _of_table(output: str, place: str, query_ids: Sequence[str], batch: int) -> 
     location, _, app_id = place.partition("?txnAppId=")
     ids = [app_id] if app_id else list(query_ids)
     table = open_table(location)
-    noted = {one: version for one in ids if (version := table.transaction_version(one)) is not None}
+    noted = {query_id: version for query_id in ids if (version := table.transaction_version(query_id)) is not None}
     version = table.version()
     if noted:  # the newest version without a later batch
         for commit in DeltaLog(location).lineage(table.version()):
-            found = [commit.batches[one] for one in ids if one in commit.batches]
-            if found and max(found) <= batch:
+            batches = [commit.batches[query_id] for query_id in ids if query_id in commit.batches]
+            if batches and max(batches) <= batch:
                 version = commit.version
                 break
     return SinkPosition(output, version=version, transactions=noted)
