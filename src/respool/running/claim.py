@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 def claim(checkpoint: str, pipeline: "Pipeline", home: Path | None = None, held: Lease | None = None) -> Lease | None:
     """Hold a checkpoint for a pipeline; None when another process holds it now.
 
-    With the `home` of its sinks, where its results can be read is noted, too. `held` is the lease of a checkpoint that
-    this process holds already.
+    With the `home` of its sinks, run.json also records where its results can be read. `held` is the lease of a
+    checkpoint that this process holds already.
 
-    Raises CheckpointError when the checkpoint belongs to another pipeline, or when a rewind of it was cut off.
+    Raises CheckpointError when the checkpoint belongs to another pipeline, or when a change of it was interrupted.
     """
     check(checkpoint, pipeline)
     held = held or lease.hold(checkpoint)
@@ -116,32 +116,32 @@ def check(checkpoint: str, pipeline: "Pipeline") -> None:
     try:
         files = _files(checkpoint)
         run = read_run_record(files)
-        cut_off = history.pending(files)
+        unfinished = history.pending(files)
         topics = _topics(files) if run is None else None
         fork, promoted = fork_of(files), promotion_of(files)
     except CheckpointError:
         if folder is not None:
             raise
-        return  # Spark may well reach what this process cannot
-    if cut_off is not None:
-        raise UnfinishedChangeError(checkpoint, cut_off)
+        return  # Spark may reach a store that this process cannot
+    if unfinished is not None:
+        raise UnfinishedChangeError(checkpoint, unfinished)
     if promoted is not None:
         raise CheckpointError(
-            f"The fork {checkpoint} was promoted: its query goes on in {promoted.checkpoint}. Run it there, or take "
-            f"the promotion back with: respool checkpoint undo {promoted.checkpoint}."
+            f"The fork {checkpoint} was promoted: its query continues in {promoted.checkpoint}. Run it there, or undo "
+            f"the promotion with: respool checkpoint undo {promoted.checkpoint}."
         )
     taken = fork.sink_identity if fork is not None else None
     if fork is not None and taken is not None and taken.is_same(protocol.identity_of(pipeline.sink)):
         raise CheckpointError(
             f"The checkpoint {checkpoint} is a fork of {fork.checkpoint}, which writes to the {fork.sink}; both would "
-            "write there. Let the fork write to a place of its own, such as with --sink-suffix -v2, or make it the "
+            "write there. Let the fork write to a separate place, such as with --sink-suffix -v2, or make it the "
             f"pipeline's checkpoint: respool promote {checkpoint} {fork.checkpoint}."
         )
     _require_same(checkpoint, pipeline, run, topics)
 
 
 def _require_same(checkpoint: str, pipeline: "Pipeline", run: RunRecord | None, topics: set[str] | None) -> None:
-    """Raise CheckpointError when a checkpoint is that of another pipeline, as far as it tells."""
+    """Raise CheckpointError when a checkpoint belongs to another pipeline, as far as its files show."""
     way_out = "Run that pipeline, or name another folder with --checkpoint."
     if run is not None and (run.pipeline, run.topic) != (pipeline.name, pipeline.topic):
         raise CheckpointError(
@@ -151,7 +151,7 @@ def _require_same(checkpoint: str, pipeline: "Pipeline", run: RunRecord | None, 
     for name, value in (run.fixed if run is not None else {}).items():
         if pipeline.fixed.get(name) != value:
             raise CheckpointError(
-                f"The checkpoint {checkpoint} was made with {name}={value}, which it keeps; found "
+                f"The checkpoint {checkpoint} was created with {name}={value}, which cannot change; found "
                 f"{name}={pipeline.fixed.get(name, 'none')}. Run with --set {name}={value}, or name another folder "
                 "with --checkpoint."
             )
@@ -188,7 +188,7 @@ def run_record(pipeline: "Pipeline", home: Path | None = None) -> RunRecord:
 
 
 def changed_since(checkpoint: str, pipeline: "Pipeline") -> list[str]:
-    """Return what has changed in a pipeline since it ran last on a checkpoint; where it writes does not count."""
+    """Return what has changed in a pipeline since it ran last on a checkpoint; a changed output does not count."""
     from respool.pipeline.fingerprint import fingerprint_of
 
     folder = local_path(checkpoint)
@@ -197,12 +197,12 @@ def changed_since(checkpoint: str, pipeline: "Pipeline") -> list[str]:
     try:
         run = read_run_record(_files(checkpoint))
     except CheckpointError:
-        return []  # Spark may well reach what this process cannot
+        return []  # Spark may reach a store that this process cannot
     return changed(run.fingerprint, fingerprint_of(pipeline).to_json()) if run is not None else []
 
 
 def _topics(files: FolderReader) -> set[str] | None:
-    """Return the Kafka topics of a checkpoint that respool did not make, or None when it has run no batch."""
+    """Return the Kafka topics of a checkpoint that respool did not create, or None when it has run no batch."""
     batches = layout.batches(files.names("offsets"))
     if not batches:
         return None
@@ -210,7 +210,7 @@ def _topics(files: FolderReader) -> set[str] | None:
     try:
         newest = logs.parse_offset_log(path, logs.decode(path, files.read(path)))
     except CheckpointError:
-        return None  # Spark will tell what is wrong with it
+        return None  # Spark reports what is wrong with it
     return {topic for source in newest.sources for topic, _ in kafka_parts(source.end)}
 
 

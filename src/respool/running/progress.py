@@ -1,4 +1,4 @@
-"""What Spark tells of a batch, as a frozen record: StreamingQueryProgress is turned into it once, here."""
+"""What Spark reports of a batch: the only place that reads StreamingQueryProgress."""
 
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -44,7 +44,7 @@ def from_spark(pipeline: str, progress: "StreamingQueryProgress") -> BatchProgre
         return None
     operators = progress.stateOperators
     observed = progress.observedMetrics.get("respool")
-    # A transform that keeps many rows in one of Spark's tells their number itself.
+    # A transform that packs many rows into one row of Spark's state reports their number itself.
     state = progress.observedMetrics.get("respool-state")
     seconds = durations["triggerExecution"] / 1000
     rows = progress.numInputRows

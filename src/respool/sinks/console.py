@@ -29,7 +29,7 @@ class ConsoleSink:
         return "console"
 
     def identity(self) -> Identity:
-        """Return what tells standard output from other places."""
+        """Return the identity of standard output."""
         return Identity("console", {})
 
     def replay_note(self) -> str:
@@ -37,7 +37,7 @@ class ConsoleSink:
         return "Results are printed again."
 
     def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
-        """Nothing to make."""
+        """Nothing to create."""
 
     def write(self, frame: "DataFrame", write: WriteContext) -> None:
         """Print the batch; all rows are collected first, so that every state partition is committed."""
@@ -68,7 +68,7 @@ class FunctionSink:
         return "The function is called again, with the same batch ids."
 
     def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
-        """Nothing to make."""
+        """Nothing to create."""
 
     def write(self, frame: "DataFrame", write: WriteContext) -> None:
         """Call the function."""

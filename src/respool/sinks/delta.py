@@ -1,4 +1,4 @@
-"""Results in a Delta table, one row under each key."""
+"""Results in a Delta table, one row for each key."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeltaSink:
-    """Rows to a Delta table; a result takes the place of the one that stands under its key. A batch is one commit.
+    """Rows to a Delta table; a result replaces the row of the same key. A batch is one commit.
 
     Attributes:
-        table: The table's path or URL; a relative path is one under the home's `results`. The first write makes it.
+        table: The table's path or URL; a relative path lies under the home's `results`. The first write creates it.
         key: The columns that identify a result.
-        withdrawn: A boolean column; a row where it is true takes back what stands under its key. The column itself is
-            not kept.
+        withdrawn: A boolean column; a row where it is true deletes the row of its key. The column itself is not
+            written.
     """
 
     table: str
@@ -48,22 +48,22 @@ class DeltaSink:
         return f"Delta table {self.table}"
 
     def identity(self) -> Identity:
-        """Return what tells this table from other places."""
+        """Return the identity of this table."""
         return table_identity(self.table, "results")
 
     def replay_note(self) -> str:
         """Return what happens to a replayed batch, for the plan of a rewind."""
-        return f"Results take the place of those in {self.table} under the same keys."
+        return f"Results replace the rows of the same keys in {self.table}."
 
     def output(self, home: Path) -> SinkOutput:
-        """Return where the results can be read again."""
+        """Return where the results can be read back."""
         return SinkOutput(f"delta:{self.locate(home)}", self.key)
 
     def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
-        """Nothing to make: the first write creates the table."""
+        """Nothing to create: the first write creates the table."""
 
     def write(self, frame: "DataFrame", write: WriteContext) -> None:
-        """Put every row under its key, in one commit."""
+        """Replace the row of every key, in one commit."""
         # A merge reads its source more than once; a stateful query must be computed once.
         rows = self.render(frame).persist()
         try:
@@ -84,7 +84,7 @@ class DeltaSink:
         return rows.select(key.cast("binary").alias("key"), value.cast("binary").alias("value"), row.alias("row"))
 
     def published(self, spark: "SparkSession", write: WriteContext, rows: "StructType") -> "DataFrame":
-        """Return what the table holds now; of the writing of a row nothing is known."""
+        """Return what the table holds now; it does not record which batch wrote a row, and when."""
         from pyspark.errors import AnalysisException
         from pyspark.sql import functions as F
 
@@ -97,7 +97,7 @@ class DeltaSink:
         return rendered.select("key", "value", "row", *nothing)
 
     def correct(self, changes: "DataFrame", write: WriteContext) -> None:
-        """Put each result under its key, in one commit; what stands under the key of one without a value goes."""
+        """Replace the row of each key, in one commit; a result without a value deletes the row of its key."""
         spark = changes.sparkSession
         rows = changes.select("row.*").schema
         self._create(spark, rows, write.home)

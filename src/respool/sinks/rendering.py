@@ -1,7 +1,7 @@
 """Rows as JSON: the only place that renders the keys and values of results.
 
 A time is rendered with milliseconds, as Spark does by default, and with microseconds where milliseconds would not be
-exact: two different times never have the same text. Spark's own options know one format for all times of a column.
+exact: two different times never have the same text. Spark's own options have one format for all times of a column.
 """
 
 from collections.abc import Iterable

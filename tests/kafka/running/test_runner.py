@@ -362,7 +362,7 @@ def test_a_checkpoint_has_one_pipeline_and_one_process(stage: Stage, topic: str,
     where = str(stage.settings.home / "shared")
     with (
         stage.running(pipeline, checkpoint=where, dead_letter=False),
-        pytest.raises(CheckpointError, match="runs already"),
+        pytest.raises(CheckpointError, match="is in use by process"),
     ):
         stage.run(pipeline, checkpoint=where)
     other, rows = collecting(topic, "other")

@@ -193,7 +193,7 @@ def test_forks_go_on_beside_the_original_and_the_better_one_takes_its_place(
     after = CheckpointSnapshot(LocalFolder(stage.checkpoint))
     assert after.query_id == CheckpointSnapshot(LocalFolder(changed)).query_id != before
     assert stage.store.get("old").manifest.query_id == before
-    with pytest.raises(CheckpointError, match="was promoted: its query goes on in"):
+    with pytest.raises(CheckpointError, match="was promoted: its query continues in"):
         stage.run("20 minutes", fork=changed, suffix="-changed")
     producer.produce(kafka, topic, visits(200, 204))
     promoted = stage.run("20 minutes")

@@ -210,7 +210,7 @@ def test_another_topic_is_told(spark: "SparkSession", tmp_path: Path) -> None:
         found = preflight(spark, one, checkpoint, checkpoint.commits[-1], None, fingerprint_of(one))
         assert any("the pipeline reads other, where" in one for one in found.blocking) == (name == "other")
         assert not found.changes
-        assert any("It is not known which code and settings made the savepoint" in one for one in found.notes)
+        assert any("It is unknown which code and settings made the savepoint" in one for one in found.notes)
 
 
 def test_the_shape_of_every_pipeline_can_be_had(spark: "SparkSession") -> None:

@@ -1,4 +1,4 @@
-"""What sinks do with batches that come again, and how a Delta table is brought back: without a JVM."""
+"""What sinks do with replayed batches, and how a Delta table is restored: without a JVM."""
 
 import json
 import os
@@ -356,7 +356,7 @@ def test_a_log_that_was_cleaned(table: Path) -> None:
     DeltaTable(table).create_checkpoint()
     for version in range(4):
         (table / "_delta_log" / f"{version:020}.json").unlink()
-    assert "no longer tells at which version batch 1 was written" in refusal(table, 2)
+    assert "no longer shows at which version batch 1 was written" in refusal(table, 2)
     assert "version 3 cannot be had any more" in refusal(table, 4)
 
 
