@@ -3,32 +3,25 @@
 An offset need not be a record: transactions leave markers, compaction takes records away. Only reading tells.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from respool.archive.contents import ArchiveContents, PartitionContents
-from respool.errors import BrokerError, TopicError
+from respool.errors import TopicError
 from respool.kafka import topics
-from respool.kafka.cluster import KafkaCluster, make_client
+from respool.kafka.cluster import KafkaCluster
+from respool.kafka.consumer import make_consumer, next_messages
 from respool.kafka.offsets import OffsetRange, OffsetSet, TopicPartition, joined, shared, without
 from respool.times import EPOCH
 
 if TYPE_CHECKING:
     import confluent_kafka
 
-_SILENCE = 30.0  # seconds without an answer, before reading gives up
 _CHUNK = 10_000  # records taken at a time
 _RUNS = 100  # of a partition that are read apart; nearer ones are read through
-_OPTIONS = {
-    "group.id": "respool",  # librdkafka asks for one; nothing joins it
-    "enable.auto.commit": False,
-    "auto.offset.reset": "earliest",
-    "enable.partition.eof": True,
-    "isolation.level": "read_uncommitted",  # Spark's default, and so what was archived
-}
+_ISOLATION = "read_uncommitted"  # Spark's default, and so what was archived
 
 
 @dataclass(frozen=True)
@@ -117,17 +110,17 @@ def _same(kafka: KafkaCluster, facts: ArchiveContents, known: PartitionContents)
     The offsets of a topic that was deleted and made anew start over, at other records.
     """
     import pyarrow as pa
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import TopicPartition
 
     from respool.delta.log import open_table
 
     where = f"topic = '{known.place.topic}' AND partition = {known.place.partition} AND offset = {known.last}"
     found = open_table(facts.table, facts.version).scan(["timestamp", "key", "value"], where)
     archived = pa.table(found).to_pylist()
-    consumer = make_client(Consumer, kafka, _OPTIONS)
+    consumer = make_consumer(kafka, isolation_level=_ISOLATION)
     try:
         consumer.assign([TopicPartition(*known.place, known.last)])
-        (message,) = _next(kafka, consumer, known.place, 1)
+        (message,) = next_messages(kafka, consumer, str(known.place), 1)
         if message.error() is not None or message.offset() != known.last:  # compacted away, so it cannot tell
             return True
         moment = timedelta(milliseconds=message.timestamp()[1])
@@ -164,12 +157,12 @@ def _records(
     kafka: KafkaCluster, place: TopicPartition, asked: Sequence[OffsetRange], on_progress: Callable[[int, int], None]
 ) -> list[OffsetRange]:
     """Return which of the offsets are records."""
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import TopicPartition
 
     runs = joined(asked, _RUNS)
     offsets = OffsetSet()
     done, count = 0, sum(one.size for one in runs)
-    consumer = make_client(Consumer, kafka, _OPTIONS)
+    consumer = make_consumer(kafka, isolation_level=_ISOLATION)
     try:
         for run in runs:
             consumer.assign([TopicPartition(place.topic, place.partition, run.start)])
@@ -196,7 +189,7 @@ def _take(
 
     found: list[int] = []
     ended = False
-    for message in _next(kafka, consumer, place, _CHUNK):
+    for message in next_messages(kafka, consumer, str(place), _CHUNK):
         error = message.error()
         if error is None:
             offset = message.offset()
@@ -210,17 +203,3 @@ def _take(
             )
     offsets.add(np.array([one for one in found if one < run.end], np.int64))
     return run.end if ended else found[-1] + 1
-
-
-def _next(
-    kafka: KafkaCluster, consumer: "confluent_kafka.Consumer", place: TopicPartition, most: int
-) -> "list[confluent_kafka.Message]":
-    """Wait for the next messages, at least one; the end of a partition is one, too."""
-    deadline = time.monotonic() + _SILENCE
-    while not (messages := consumer.consume(most, 0.1)):
-        if time.monotonic() > deadline:
-            raise BrokerError(
-                f"The broker at {kafka.bootstrap_servers} sent nothing of {place} for {_SILENCE:.0f} seconds. "
-                "Check that it runs, and try again."
-            )
-    return messages

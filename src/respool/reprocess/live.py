@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from respool.checkpoint.ownership import RunRecord, read_run_record
@@ -10,13 +10,12 @@ from respool.checkpoint.position import kafka_ends
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import CheckpointError
 from respool.locations import local_path
+from respool.running.claim import run_record
 from respool.storage.open import open_reader
+from respool.times import EPOCH
 
 if TYPE_CHECKING:
     from respool.pipeline.definition import Pipeline
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
@@ -53,13 +52,13 @@ def read_live(checkpoint: str, pipeline: "Pipeline") -> LiveQuery | None:
         return None
     batch = found.commits[-1]
     planned = found.planned(batch)
-    watermark = _EPOCH + timedelta(milliseconds=planned.watermark_ms) if planned.watermark_ms else None
+    watermark = EPOCH + timedelta(milliseconds=planned.watermark_ms) if planned.watermark_ms else None
     return LiveQuery(checkpoint, batch, watermark, kafka_ends(planned, pipeline.topic))
 
 
 def _check(checkpoint: str, run: RunRecord, pipeline: "Pipeline") -> None:
     """Refuse what would be published under other keys, or for other windows, than the live query's results."""
-    mine = RunRecord.of(pipeline)
+    mine = run_record(pipeline)
     for what, live, here, step in (
         ("is of the pipeline", run.pipeline, mine.pipeline, "name its checkpoint with --checkpoint"),
         ("reads", run.topic, mine.topic, "use the same --set topic=…"),

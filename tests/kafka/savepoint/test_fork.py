@@ -20,8 +20,9 @@ from respool.kafka import consumer, producer
 from respool.kafka.cluster import KafkaCluster
 from respool.operations.run import require_startable, start_from
 from respool.pipeline.definition import Pipeline
+from respool.running.options import RunOptions
 from respool.running.progress import BatchProgress
-from respool.running.runner import Runner, RunOptions
+from respool.running.runner import Runner
 from respool.savepoint.store import Savepoint, SavepointStore
 from respool.settings import Settings
 from respool.storage.local import LocalFolder
@@ -195,7 +196,7 @@ def test_forks_run_next_to_the_original_and_the_better_fork_is_promoted(
     after = CheckpointSnapshot(LocalFolder(stage.checkpoint))
     assert after.query_id == CheckpointSnapshot(LocalFolder(changed)).query_id != before
     assert stage.store.get("old").manifest.query_id == before
-    with pytest.raises(CheckpointError, match="was promoted: its query goes on in"):
+    with pytest.raises(CheckpointError, match="was promoted: its query continues in"):
         stage.run("20 minutes", fork=changed, suffix="-changed")
     producer.produce(kafka, topic, visits(200, 204))
     promoted = stage.run("20 minutes")

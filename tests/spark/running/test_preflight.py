@@ -210,7 +210,7 @@ def test_another_topic_is_reported(spark: "SparkSession", tmp_path: Path) -> Non
         result = preflight(spark, changed, checkpoint, checkpoint.commits[-1], None, fingerprint_of(changed))
         assert any("the pipeline reads other, where" in text for text in result.blocking) == (name == "other")
         assert not result.changes
-        assert any("It is not known which code and settings made the savepoint" in text for text in result.notes)
+        assert any("It is unknown which code and settings made the savepoint" in text for text in result.notes)
 
 
 def test_every_pipeline_has_a_shape(spark: "SparkSession") -> None:

@@ -255,9 +255,18 @@ def test_a_dead_holder_counts_only_on_its_own_machine_and_without_its_jvm(where:
     assert lease.hold(where) is None
 
 
+class Jvm:
+    """A JVM, by the id of this process."""
+
+    pid = os.getpid()
+
+    def lock(self, path: Path, attempts: int) -> Callable[[], object] | None:
+        raise AssertionError(f"{path} is not on a local disk")
+
+
 def test_a_jvm_that_starts_later_is_named_in_the_lease(where: str) -> None:
     held = take(where)
-    held.extend_to(None, os.getpid())
+    held.extend_to(Jvm())
     content = note(where)
     assert (content["jvm"], content["jvm_started"]) == (os.getpid(), process.start_time(os.getpid()))
     held.close()
