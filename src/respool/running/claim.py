@@ -18,7 +18,7 @@ from respool.sinks import protocol
 from respool.storage import lease
 from respool.storage.folder import FolderReader, FolderWriter
 from respool.storage.lease import Lease
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalWriter
 from respool.storage.open import open_writer
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _topics(files: FolderReader) -> set[str] | None:
 
 def _files(checkpoint: str) -> FolderWriter:
     folder = local_path(checkpoint)
-    return open_writer(checkpoint) if folder is None else LocalFolder(folder)
+    return open_writer(checkpoint) if folder is None else LocalWriter(folder)
 
 
 def _record(files: FolderWriter, pipeline: "Pipeline", home: Path | None) -> None:

@@ -35,10 +35,10 @@ from respool import process
 from respool.errors import CheckpointError
 from respool.locations import OWN, local_path
 from respool.storage import local_lock
-from respool.storage.folder import FolderWriter
+from respool.storage.folder import FolderReader, FolderWriter
 from respool.storage.local_lock import LocalLock
-from respool.storage.open import open_writer
-from respool.storage.remote import RemoteFolder
+from respool.storage.open import open_reader
+from respool.storage.remote import RemoteWriter
 from respool.untrusted import Fields, Malformed, parse_json
 
 JVM_PATIENCE = 10.0  # seconds to wait for the JVM of a run that was killed
@@ -150,7 +150,7 @@ def holder(checkpoint: str) -> str | None:
             return f"process {found}"
         jvm = local_lock.jvm_of(folder)
         return None if jvm is None else _stopping(jvm)
-    note = _read(open_writer(checkpoint))
+    note = _read(open_reader(checkpoint))
     if note is None or not note.counts():
         return None
     if note.is_here() and not note.process_lives():
@@ -170,7 +170,7 @@ def _held_by_jvm(checkpoint: str) -> bool:
     folder = local_path(checkpoint)
     if folder is not None:
         return local_lock.process_of(folder) is None and local_lock.jvm_of(folder) is not None
-    note = _read(open_writer(checkpoint))
+    note = _read(open_reader(checkpoint))
     return note is not None and note.counts() and note.is_here() and not note.process_lives()
 
 
@@ -195,7 +195,7 @@ def _hold_local(checkpoint: str, folder: Path) -> Lease | None:
 
 def _hold_remote(checkpoint: str) -> Lease | None:
     try:
-        lock = _RemoteLease.take(RemoteFolder(checkpoint))
+        lock = _RemoteLease.take(RemoteWriter(checkpoint))
     except CheckpointError as error:
         # Spark may well reach what this process cannot.
         return Lease(checkpoint, None, f"Nothing keeps a second run away from {checkpoint}: {error}")
@@ -263,7 +263,7 @@ class _Note:
         return not self.is_dead() and time.time() - self.renewed < _SECONDS
 
 
-def _read(files: FolderWriter) -> _Note | None:
+def _read(files: FolderReader) -> _Note | None:
     try:
         return _Note.parse(files.read(_LEASE))
     except FileNotFoundError:
@@ -277,7 +277,7 @@ class _RemoteLease:
         lost: Why it is lost, for people; None while it is held.
     """
 
-    def __init__(self, files: RemoteFolder) -> None:
+    def __init__(self, files: RemoteWriter) -> None:
         """Make a token; nothing is written yet."""
         self.lost: str | None = None
         self._files = files
@@ -292,7 +292,7 @@ class _RemoteLease:
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
 
     @staticmethod
-    def take(files: RemoteFolder) -> "_RemoteLease | None":
+    def take(files: RemoteWriter) -> "_RemoteLease | None":
         """Take the lease; None when another process holds it."""
         lease = _RemoteLease(files)
         try:

@@ -2,7 +2,7 @@
 
 A file is created with a condition (`If-None-Match` on S3) where the store supports that: of several processes that
 create the same file at the same time, exactly one succeeds. A store that is compatible with S3 may ignore the condition
-or reject it, so it is tried: see `RemoteFiles.exclusive`. Where it does not work, a file is written after a look, and
+or reject it, so it is tried: see `RemoteWriter.exclusive`. Where it does not work, a file is written after a look, and
 the process whose content is there a second later has created it. This is not exclusive: a process may be slower.
 """
 
@@ -47,21 +47,16 @@ class _Conditions(NamedTuple):
     version: bool
 
 
-class RemoteFolder:
-    """A folder on a filesystem that fsspec knows: an object store, mostly."""
-
-    at_once = 16  # a store is far away, and serves many
+class RemoteReader:
+    """Reads a folder on a filesystem that fsspec supports, usually an object store."""
 
     def __init__(self, url: str) -> None:
-        """Take the URL; credentials come from where the filesystem's own library looks for them."""
+        """Open the filesystem of the URL; its own library finds the credentials."""
         self.root = url.rstrip("/")
         self._fs, self._path = _filesystem(self.root)
         protocol = self._fs.protocol
-        protocols = set((protocol,) if isinstance(protocol, str) else protocol)
-        self._renames = bool(_RENAMING & protocols)
-        self._in_memory = "memory" in protocols
-        self._is_s3 = "s3" in protocols
-        self._conditional = bool(_CONDITIONAL & protocols)
+        self._protocols = frozenset((protocol,) if isinstance(protocol, str) else protocol)
+        self._renames = bool(_RENAMING & self._protocols)
         self._listed: dict[str, FileInfo] = {}
 
     def walk(self) -> FolderListing:
@@ -125,6 +120,54 @@ class RemoteFolder:
             if known is not None:
                 found[path] = known
         return found
+
+    def _find(self, folder: str, depth: int | None = None) -> list[str]:
+        with translate_errors(self.root):
+            try:
+                found = self._fs.find(self._at(folder), detail=True, maxdepth=depth)
+            except FileNotFoundError:  # of a bucket that is not there
+                found = {}
+        self._listed.update({self._relative(path): _facts(info) for path, info in found.items()})
+        return [self._relative(path) for path in found]
+
+    def _ask(self, path: str) -> FileInfo | None:
+        with translate_errors(f"{self.root}/{path}"):
+            try:
+                return _facts(self._fs.info(self._at(path)))
+            except FileNotFoundError:
+                return None
+
+    def temporary(self, folder: str) -> list[str]:
+        """Return the paths of files in one folder that killed processes left: by `replace`, or to try the store."""
+        pattern = _TEMPORARY if self._renames else _PROBE
+        if not self._renames and folder != OWN:
+            return []
+        return [f"{folder}/{name}" for name in self.names(folder) if pattern.fullmatch(name)]
+
+    def _at(self, path: str) -> str:
+        """Return where a file or folder is; raise CheckpointError for a path that leads out of the folder."""
+        if not path:
+            return self._path
+        try:
+            return f"{self._path}/{relative_path(path)}"
+        except ValueError as error:
+            raise CheckpointError(f"{self.root}: {error}. Nothing was done with it.") from None
+
+    def _relative(self, path: str) -> str:
+        return path.removeprefix(self._path).lstrip("/")
+
+
+class RemoteWriter(RemoteReader):
+    """Reads and changes a folder on a filesystem that fsspec supports."""
+
+    at_once = 16  # object stores have high latency and serve many requests in parallel
+
+    def __init__(self, url: str) -> None:
+        """Open the filesystem of the URL; nothing is written yet."""
+        super().__init__(url)
+        self._in_memory = "memory" in self._protocols
+        self._is_s3 = "s3" in self._protocols
+        self._conditional = bool(_CONDITIONAL & self._protocols)
 
     def exclusive(self) -> bool:
         """Return whether exactly one of several processes that create the same file at the same time succeeds.
@@ -240,29 +283,6 @@ class RemoteFolder:
     def sync(self, everything: bool = False) -> None:
         """Nothing to wait for: a store's answer means that it is safe."""
 
-    def _find(self, folder: str, depth: int | None = None) -> list[str]:
-        with translate_errors(self.root):
-            try:
-                found = self._fs.find(self._at(folder), detail=True, maxdepth=depth)
-            except FileNotFoundError:  # of a bucket that is not there
-                found = {}
-        self._listed.update({self._relative(path): _facts(info) for path, info in found.items()})
-        return [self._relative(path) for path in found]
-
-    def _ask(self, path: str) -> FileInfo | None:
-        with translate_errors(f"{self.root}/{path}"):
-            try:
-                return _facts(self._fs.info(self._at(path)))
-            except FileNotFoundError:
-                return None
-
-    def temporary(self, folder: str) -> list[str]:
-        """Return the paths of files in one folder that killed processes left: by `replace`, or to try the store."""
-        pattern = _TEMPORARY if self._renames else _PROBE
-        if not self._renames and folder != OWN:
-            return []
-        return [f"{folder}/{name}" for name in self.names(folder) if pattern.fullmatch(name)]
-
     def _conditions(self) -> _Conditions:
         if not self._conditional:
             return _Conditions(absent=False, version=False)
@@ -327,18 +347,6 @@ class RemoteFolder:
             return self.read(path) == data
         except FileNotFoundError:
             return False
-
-    def _at(self, path: str) -> str:
-        """Return where a file or folder is; raise CheckpointError for a path that leads out of the folder."""
-        if not path:
-            return self._path
-        try:
-            return f"{self._path}/{relative_path(path)}"
-        except ValueError as error:
-            raise CheckpointError(f"{self.root}: {error}. Nothing was done with it.") from None
-
-    def _relative(self, path: str) -> str:
-        return path.removeprefix(self._path).lstrip("/")
 
 
 class _Rejected(CheckpointError):

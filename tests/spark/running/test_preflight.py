@@ -18,7 +18,7 @@ from respool.format.positions import kafka_parts
 from respool.pipeline.fingerprint import fingerprint_of
 from respool.pipeline.registry import BUILT_IN, find_pipeline
 from respool.running.preflight import Preflight, lines, preflight, shape_of
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader
 from respool.testing import run_batches
 from respool.visits.events import ROCKSDB
 from support import golden
@@ -151,7 +151,7 @@ def made(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Cal
 
 
 def told(spark: "SparkSession", old: Pipeline, new: Pipeline, made: Path) -> Preflight:
-    checkpoint = CheckpointSnapshot(LocalFolder(made))
+    checkpoint = CheckpointSnapshot(LocalReader(made))
     found = preflight(spark, new, checkpoint, checkpoint.commits[-1], fingerprint_of(old), fingerprint_of(new))
     first, *others = found.blocking
     assert first.startswith(NEVER)
@@ -203,7 +203,7 @@ def test_a_pipeline_that_has_not_changed_has_nothing_to_tell(
 
 
 def test_another_topic_is_told(spark: "SparkSession", tmp_path: Path) -> None:
-    checkpoint = CheckpointSnapshot(LocalFolder(golden.unpack(tmp_path, "kafka")))
+    checkpoint = CheckpointSnapshot(LocalReader(golden.unpack(tmp_path, "kafka")))
     ((topic, _), *_) = kafka_parts(checkpoint.newest_planned().sources[0].end)
     for name in (topic, "other"):
         one = pipeline(sums(), topic=name)

@@ -16,7 +16,7 @@ from respool.checkpoint.verify.run import verify
 from respool.cli.commands import checkpoint as cli
 from respool.cli.render.checkpoint import rewind_line
 from respool.errors import CheckpointError
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader
 from support import golden
 from support.damages import settled, written
 
@@ -46,7 +46,7 @@ def edit_conf(checkpoint: Path, change: dict[str, str | None]) -> None:
 
 
 def opened(path: Path) -> CheckpointSnapshot:
-    return CheckpointSnapshot(LocalFolder(path))
+    return CheckpointSnapshot(LocalReader(path))
 
 
 def planned(path: Path, batch: int) -> RewindPlan:
