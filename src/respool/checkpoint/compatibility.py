@@ -27,12 +27,12 @@ class Compatibility:
 def compare(old: QueryShape, new: QueryShape) -> Compatibility:
     """Compare the query that made a checkpoint with the one that is to start from it."""
     blocking, notes = [*_sources(old, new), *_operators(old, new)], list(_unknown(old))
-    before = {one.number: one for one in old.operators}
-    for one in new.operators:
-        was = before.get(one.number)
-        if was is not None and was.name in (None, one.name):
-            blocking += [*_modes(was, one), *_tables(was, one, old.is_avro)]
-            notes += [*_variables(was, one), *_names(was, one, old.is_avro)]
+    before = {operator.number: operator for operator in old.operators}
+    for operator in new.operators:
+        was = before.get(operator.number)
+        if was is not None and was.name in (None, operator.name):
+            blocking += [*_modes(was, operator), *_tables(was, operator, old.is_avro)]
+            notes += [*_variables(was, operator), *_names(was, operator, old.is_avro)]
     return Compatibility(tuple(blocking), tuple(notes))
 
 
@@ -45,9 +45,12 @@ def _sources(old: QueryShape, new: QueryShape) -> Iterator[str]:
 
 
 def _operators(old: QueryShape, new: QueryShape) -> Iterator[str]:
-    if any(one.name is None for one in old.operators):
+    if any(operator.name is None for operator in old.operators):
         return  # Spark, too, compares no names then
-    before, after = {one.number: one for one in old.operators}, {one.number: one for one in new.operators}
+    before, after = (
+        {operator.number: operator for operator in old.operators},
+        {operator.number: operator for operator in new.operators},
+    )
     for number in sorted({*before, *after}):
         was, now = before.get(number), after.get(number)
         if was is None and now is not None:
@@ -60,11 +63,11 @@ def _operators(old: QueryShape, new: QueryShape) -> Iterator[str]:
 
 
 def _unknown(old: QueryShape) -> Iterator[str]:
-    for one in old.operators:
-        if one.name is None:
-            yield f"operator {one.number} has lost its metadata: Spark starts without comparing what it does."
-        elif not one.tables:
-            yield f"{one.place} has lost its schemas: Spark starts without comparing them."
+    for operator in old.operators:
+        if operator.name is None:
+            yield f"operator {operator.number} has lost its metadata: Spark starts without comparing what it does."
+        elif not operator.tables:
+            yield f"{operator.place} has lost its schemas: Spark starts without comparing them."
 
 
 def _modes(was: OperatorShape, now: OperatorShape) -> Iterator[str]:
@@ -95,7 +98,7 @@ def _value_fits(now: OperatorShape, table: Table, before: Table, avro: bool) -> 
     if table.key == before.key and table.value == before.value:
         return True
     if avro and now.modes:  # only transformWithState lets its values change
-        return all(reads(table.value, one) for one in (*before.older, before.value))
+        return all(reads(table.value, schema) for schema in (*before.older, before.value))
     return fits(table.value, before.value)
 
 
@@ -187,8 +190,8 @@ def reads(new: Any, old: Any) -> bool:
     """Return whether values of an older type can be read as a newer one from Avro: fields may come, go and widen."""
     match new, old:
         case {"type": "struct", "fields": mine}, {"type": "struct", "fields": theirs}:
-            before = {one["name"]: one["type"] for one in theirs}
-            return all(one["name"] not in before or reads(one["type"], before[one["name"]]) for one in mine)
+            before = {field["name"]: field["type"] for field in theirs}
+            return all(field["name"] not in before or reads(field["type"], before[field["name"]]) for field in mine)
         case {"type": "array"}, {"type": "array"}:
             return reads(new["elementType"], old["elementType"])
         case {"type": "map"}, {"type": "map"}:
@@ -205,12 +208,12 @@ def renamed(new: Any, old: Any, inside: str = "") -> list[tuple[str, str]]:
     """Return the fields of two types that fit which have other names, the old one first."""
     match new, old:
         case {"type": "struct", "fields": mine}, {"type": "struct", "fields": theirs}:
-            found = []
+            pairs = []
             for here, there in zip(mine, theirs, strict=True):
                 if here["name"] != there["name"]:
-                    found.append((inside + there["name"], inside + here["name"]))
-                found += renamed(here["type"], there["type"], f"{inside}{there['name']}.")
-            return found
+                    pairs.append((inside + there["name"], inside + here["name"]))
+                pairs += renamed(here["type"], there["type"], f"{inside}{there['name']}.")
+            return pairs
         case _:
             return []
 
@@ -218,12 +221,13 @@ def renamed(new: Any, old: Any, inside: str = "") -> list[tuple[str, str]]:
 def ddl(schema: Any) -> str:
     """Return a schema of state as people write it."""
     return ", ".join(
-        f"{one['name']} {_type(one['type'])}" + ("" if one["nullable"] else " NOT NULL") for one in schema["fields"]
+        f"{field['name']} {_type(field['type'])}" + ("" if field["nullable"] else " NOT NULL")
+        for field in schema["fields"]
     )
 
 
-def _type(one: Any) -> str:
-    match one:
+def _type(kind: Any) -> str:
+    match kind:
         case {"type": "struct", "fields": fields}:
             inner = [f"{field['name']}: {_type(field['type'])}" for field in fields]
             return f"STRUCT<{', '.join(inner)}>"
@@ -232,17 +236,17 @@ def _type(one: Any) -> str:
         case {"type": "map", "keyType": key, "valueType": value}:
             return f"MAP<{_type(key)}, {_type(value)}>"
         case str():
-            return _NAMES.get(one, one.upper())
+            return _NAMES.get(kind, kind.upper())
         case _:
-            return str(one.get("type", one))
+            return str(kind.get("type", kind))
 
 
-def _avro(one: str) -> str | None:
+def _avro(name: str) -> str | None:
     """Return Avro's type of a plain type; None when it has none."""
-    if one.startswith("decimal("):
-        precision = int(one.removeprefix("decimal(").partition(",")[0])
+    if name.startswith("decimal("):
+        precision = int(name.removeprefix("decimal(").partition(",")[0])
         return f"fixed {_bytes_for(precision)}"
-    return _AVRO.get(one)
+    return _AVRO.get(name)
 
 
 def _bytes_for(precision: int) -> int:

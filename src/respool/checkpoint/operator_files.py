@@ -52,7 +52,7 @@ def flaw_of_run(checkpoint: CheckpointSnapshot, operator: int, batch: int) -> Fl
     if batch == 0:
         return None
     folder = f"state/{operator}/_metadata/v2"
-    run = max((one for one in runs(checkpoint, operator) if one < batch), default=None)
+    run = max((first for first in runs(checkpoint, operator) if first < batch), default=None)
     if run is None:
         return Flaw(folder, f"has no file of a run before batch {batch}")
     path = f"{folder}/{run}"
@@ -125,7 +125,7 @@ def _place(address: str) -> str:
 def metadata_path(checkpoint: CheckpointSnapshot, number: int, batch: int) -> str | None:
     """Return the file with the metadata of an operator as it was when a batch ran; None when there is none."""
     base = f"state/{number}/_metadata"
-    runs = [one for one in layout.batches(checkpoint.folders.get(f"{base}/v2", ())) if one <= batch]
+    runs = [run for run in layout.batches(checkpoint.folders.get(f"{base}/v2", ())) if run <= batch]
     if runs:
         return f"{base}/v2/{runs[-1]}"
     return f"{base}/metadata" if "metadata" in checkpoint.folders.get(base, ()) else None

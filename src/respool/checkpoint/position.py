@@ -44,12 +44,12 @@ def read_reach(files: FolderReader) -> QueryPosition:
 
 def ends_of_batches(checkpoint: str, topic: str, batches: Iterable[int]) -> list[tuple[int, int, int]]:
     """Return batch, partition and next offset of those batches that the checkpoint still knows."""
-    found = CheckpointSnapshot(open_reader(checkpoint))
+    snapshot = CheckpointSnapshot(open_reader(checkpoint))
     return [
         (batch, partition, end)
         for batch in batches
-        if found.has("offsets", batch)
-        for partition, end in kafka_ends(found.planned(batch), topic).items()
+        if snapshot.has("offsets", batch)
+        for partition, end in kafka_ends(snapshot.planned(batch), topic).items()
     ]
 
 

@@ -64,7 +64,7 @@ class OperatorShape:
 
     def table(self, store: str, name: str) -> Table | None:
         """Return one of its tables; None when it has no such."""
-        return next((one for one in self.tables if (one.store, one.name) == (store, name)), None)
+        return next((table for table in self.tables if (table.store, table.name) == (store, name)), None)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,9 @@ class QueryShape:
 def query_shape(checkpoint: CheckpointSnapshot, batch: int) -> QueryShape:
     """Return the shape of a query as it was when a batch ran; raise CheckpointError when a file of it is damaged."""
     planned = checkpoint.planned(batch)
-    operators = tuple(_operator(checkpoint, one, batch) for one in sorted(reachability.operators_named(checkpoint)))
+    operators = tuple(
+        _operator(checkpoint, number, batch) for number in sorted(reachability.operators_named(checkpoint))
+    )
     return QueryShape(len(planned.sources), operators, checkpoint.partitions(batch), planned.conf)
 
 
@@ -101,12 +103,12 @@ def _operator(checkpoint: CheckpointSnapshot, number: int, batch: int) -> Operat
     if path is None:
         return OperatorShape(number, None, tuple(_tables(checkpoint, number)), {}, {})
     text = logs.decode(path, checkpoint.files.read(path))
-    found = logs.operator_metadata(path, text)
+    metadata = logs.operator_metadata(path, text)
     tables = _tables_of_runs(checkpoint, path, text) if "/v2/" in path else _tables(checkpoint, number)
-    modes = {name: str(found.properties[name]) for name in ("timeMode", "outputMode") if name in found.properties}
-    declared: Any = found.properties.get("stateVariables", [])
-    variables = {str(one["stateName"]): str(one["stateVariableType"]) for one in declared}
-    return OperatorShape(number, found.name, tuple(tables), modes, variables)
+    modes = {name: str(metadata.properties[name]) for name in ("timeMode", "outputMode") if name in metadata.properties}
+    declared: Any = metadata.properties.get("stateVariables", [])
+    variables = {str(variable["stateName"]): str(variable["stateVariableType"]) for variable in declared}
+    return OperatorShape(number, metadata.name, tuple(tables), modes, variables)
 
 
 def _tables(checkpoint: CheckpointSnapshot, number: int) -> Iterator[Table]:
@@ -114,22 +116,22 @@ def _tables(checkpoint: CheckpointSnapshot, number: int) -> Iterator[Table]:
     for store in checkpoint.store_names(number) or (state_schema.DEFAULT,):
         folder = f"state/{number}/0" + ("" if store == state_schema.DEFAULT else f"/{store}") + "/_metadata"
         if "schema" in checkpoint.folders.get(folder, ()):
-            for one in _families(checkpoint, f"{folder}/schema"):
-                yield Table(store, one.name, one.key, one.value)
+            for family in _families(checkpoint, f"{folder}/schema"):
+                yield Table(store, family.name, family.key, family.value)
 
 
 def _tables_of_runs(checkpoint: CheckpointSnapshot, path: str, text: str) -> Iterator[Table]:
     """Yield the tables of an operator whose schemas were written by each run that changed them, the newest last."""
-    found: dict[str, list[ColumnFamily]] = {}
+    families: dict[str, list[ColumnFamily]] = {}
     for address in logs.schema_paths(path, text):  # of the folder where it was written, which may be another
         inside = f"state/{address.rpartition('/state/')[2]}"
         folder, _, name = inside.rpartition("/")
         if name in checkpoint.folders.get(folder, ()):
-            for one in _families(checkpoint, inside):
-                found.setdefault(one.name, []).append(one)
-    for name, schemas in sorted(found.items()):
+            for family in _families(checkpoint, inside):
+                families.setdefault(family.name, []).append(family)
+    for name, schemas in sorted(families.items()):
         *older, newest = schemas
-        yield Table(state_schema.DEFAULT, name, newest.key, newest.value, tuple(one.value for one in older))
+        yield Table(state_schema.DEFAULT, name, newest.key, newest.value, tuple(family.value for family in older))
 
 
 def _families(checkpoint: CheckpointSnapshot, path: str) -> tuple[ColumnFamily, ...]:

@@ -48,7 +48,7 @@ def operator(name: str) -> int | None:
 
 def stores(folders: Mapping[str, list[str]]) -> tuple[StateStore, ...]:
     """Return the state stores of a checkpoint, by operator, partition and name."""
-    found = []
+    result = []
     for folder, names in folders.items():
         place = _STORE.fullmatch(folder)
         if place is None or place[3] in _NO_STORE:
@@ -58,8 +58,8 @@ def stores(folders: Mapping[str, list[str]]) -> tuple[StateStore, ...]:
         if not files and not strange and place[3] is None and _has_named(folder, folders):
             continue
         tables = frozenset(folders.get(f"{folder}/SSTs", ()))
-        found.append(StateStore(int(place[1]), int(place[2]), place[3] or "default", folder, files, tables, strange))
-    return tuple(sorted(found, key=lambda one: (one.operator, one.partition, one.name)))
+        result.append(StateStore(int(place[1]), int(place[2]), place[3] or "default", folder, files, tables, strange))
+    return tuple(sorted(result, key=lambda store: (store.operator, store.partition, store.name)))
 
 
 def state_file(name: str) -> StateFile | None:
@@ -70,18 +70,18 @@ def state_file(name: str) -> StateFile | None:
 
 def run_files(folders: Mapping[str, list[str]]) -> list[tuple[int, str]]:
     """Return what a query wrote once in each of its runs, with the first batch of that run."""
-    found = []
+    files = []
     for folder, names in folders.items():
         if _RUN.fullmatch(folder):
             numbers = ((_RUN_FILE.fullmatch(name), name) for name in names)
-            found += [(int(number[1]), f"{folder}/{name}") for number, name in numbers if number]
-    return sorted(found)
+            files += [(int(number[1]), f"{folder}/{name}") for number, name in numbers if number]
+    return sorted(files)
 
 
 def companions(name: str, names: "frozenset[str] | set[str]") -> list[str]:
     """Return the checksum files of a file, among the names of its folder: Hadoop's hidden ones and Spark's own."""
     own = f"{name}.crc"
-    return [one for one in (f".{name}.crc", own, f".{own}.crc") if one in names]
+    return [companion for companion in (f".{name}.crc", own, f".{own}.crc") if companion in names]
 
 
 def is_companion(name: str) -> bool:
@@ -109,4 +109,4 @@ def _state_files(names: Iterable[str]) -> tuple[tuple[StateFile, ...], tuple[str
 
 def _has_named(folder: str, folders: Mapping[str, list[str]]) -> bool:
     inside = f"{folder}/"
-    return any(one.startswith(inside) and one[len(inside) :] not in _NO_STORE for one in folders)
+    return any(other.startswith(inside) and other[len(inside) :] not in _NO_STORE for other in folders)

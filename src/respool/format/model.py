@@ -47,7 +47,7 @@ class OffsetLogEntry:
 
     def end(self, source: str) -> Any:
         """Return the position of a source, None when it has none."""
-        return next((one.end for one in self.sources if one.source == source), None)
+        return next((entry.end for entry in self.sources if entry.source == source), None)
 
 
 @dataclass(frozen=True)
@@ -135,20 +135,20 @@ class InclusiveRange:
 
 def spans(numbers: Sequence[int]) -> list[InclusiveRange]:
     """Return sorted numbers as runs without a gap."""
-    found: list[InclusiveRange] = []
+    runs: list[InclusiveRange] = []
     if not numbers:
-        return found
+        return runs
     if numbers[-1] - numbers[0] + 1 == len(numbers):  # no gap at all, the common case
         return [InclusiveRange(numbers[0], numbers[-1])]
     start = numbers[0]
     for before, after in pairwise(numbers):
         if after != before + 1:
-            found.append(InclusiveRange(start, before))
+            runs.append(InclusiveRange(start, before))
             start = after
-    found.append(InclusiveRange(start, numbers[-1]))
-    return found
+    runs.append(InclusiveRange(start, numbers[-1]))
+    return runs
 
 
-def spans_text(found: Iterable[InclusiveRange]) -> str:
+def spans_text(ranges: Iterable[InclusiveRange]) -> str:
     """Return batches for people."""
-    return ", ".join(f"{one.first}" if one.first == one.last else f"{one.first} to {one.last}" for one in found)
+    return ", ".join(f"{span.first}" if span.first == span.last else f"{span.first} to {span.last}" for span in ranges)

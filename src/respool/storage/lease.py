@@ -145,9 +145,9 @@ def holder(checkpoint: str) -> str | None:
     """Return who holds a checkpoint now, for people; None when nobody does."""
     folder = local_path(checkpoint)
     if folder is not None:
-        found = local_lock.process_of(folder)
-        if found is not None:
-            return f"process {found}"
+        pid = local_lock.process_of(folder)
+        if pid is not None:
+            return f"process {pid}"
         jvm = local_lock.jvm_of(folder)
         return None if jvm is None else _stopping(jvm)
     note = _read(open_reader(checkpoint))
@@ -310,8 +310,8 @@ class _RemoteLease:
                 return None  # it was renewed, or another process was faster
             if before.version is None:
                 time.sleep(_SETTLE)
-        found = _read(files)
-        if found is None or found.token != lease._token:
+        note = _read(files)
+        if note is None or note.token != lease._token:
             return None
         lease._thread.start()
         return lease
@@ -341,8 +341,8 @@ class _RemoteLease:
             return  # the store does not answer: the lease runs out
         try:
             with suppress(CheckpointError):
-                found = _read(self._files)
-                if found is not None and found.token == self._token:
+                note = _read(self._files)
+                if note is not None and note.token == self._token:
                     self._files.delete(_LEASE)
         finally:
             self._writing.release()
@@ -375,11 +375,11 @@ class _RemoteLease:
             now, before = _now(), self._renewed
             try:
                 lease = self._files.versioned(_LEASE)
-                found = _Note.parse(lease.data)
+                note = _Note.parse(lease.data)
             except FileNotFoundError:
-                found = None
-            if found is None or found.token != self._token:
-                self._lose(_taken(found))
+                note = None
+            if note is None or note.token != self._token:
+                self._lose(_taken(note))
                 raise CheckpointError(self.lost or "")
             if not self._files.replace_version(_LEASE, lease, self._note()):
                 self._lose(_taken(_read(self._files)))
@@ -417,10 +417,10 @@ class _RemoteLease:
         return json.dumps(facts).encode()
 
 
-def _taken(found: _Note | None) -> str:
-    if found is None:
+def _taken(note: _Note | None) -> str:
+    if note is None:
         return "was taken over or deleted while this process could not renew it"
-    return f"was taken over by process {found.process} on {found.host}"
+    return f"was taken over by process {note.process} on {note.host}"
 
 
 def _limit() -> float:
@@ -438,7 +438,7 @@ def _age(files: FolderWriter, note: _Note) -> float:
     probe = f"{OWN}/lease-{uuid4()}"
     files.replace(probe, b"")
     try:
-        times = [one.modified for one in files.facts([_LEASE, probe]).values()]
+        times = [info.modified for info in files.facts([_LEASE, probe]).values()]
     finally:
         files.delete(probe)
     if len(times) == 2 and times[0] is not None and times[1] is not None:

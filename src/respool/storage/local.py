@@ -79,14 +79,14 @@ class LocalReader:
 
     def below(self, folder: str) -> list[str]:
         """Return the paths of all files in a folder and its folders; none when it is not there."""
-        found: list[str] = []
+        paths: list[str] = []
         pending = [folder]
         while pending:
             here = pending.pop()
             for entry in self._entries(here):
                 path = f"{here}/{entry.name}" if here else entry.name
-                (pending if entry.is_dir(follow_symlinks=False) else found).append(path)
-        return found
+                (pending if entry.is_dir(follow_symlinks=False) else paths).append(path)
+        return paths
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes."""
@@ -99,13 +99,13 @@ class LocalReader:
 
     def read_many(self, paths: Sequence[str]) -> dict[str, bytes | Exception]:
         """Return the bytes of files, or what went wrong with each."""
-        found: dict[str, bytes | Exception] = {}
+        contents: dict[str, bytes | Exception] = {}
         for path in paths:
             try:
-                found[path] = self.read(path)
+                contents[path] = self.read(path)
             except (OSError, CheckpointError) as error:
-                found[path] = error
-        return found
+                contents[path] = error
+        return contents
 
     def chunks(self, path: str) -> Iterator[bytes]:
         """Yield a file's bytes, piece by piece."""
@@ -115,7 +115,7 @@ class LocalReader:
 
     def facts(self, paths: Iterable[str]) -> dict[str, FileInfo]:
         """Return the facts of those files that are there; what a link leads to is not."""
-        found = {}
+        infos = {}
         inside: dict[str, bool] = {}
         base = f"{self.root}/"
         for path in paths:
@@ -128,8 +128,8 @@ class LocalReader:
                 known = os.lstat(base + path)
             except (OSError, ValueError):
                 continue
-            found[path] = FileInfo(known.st_size, known.st_mtime)
-        return found
+            infos[path] = FileInfo(known.st_size, known.st_mtime)
+        return infos
 
     def temporary(self, folder: str) -> list[str]:
         """Return the paths of files in one folder that `create` or `write` left when their process was killed."""

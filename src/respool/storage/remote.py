@@ -61,12 +61,12 @@ class RemoteReader:
 
     def walk(self) -> FolderListing:
         """List all files, in one pass; their facts come with it."""
-        found = self._find("")
-        if not found:
+        paths = self._find("")
+        if not paths:
             remedy = "Check the URL, and the account's permissions."
             raise CheckpointNotFoundError(self.root, "nothing is there", remedy)
         folders: dict[str, list[str]] = {"": []}
-        for path in found:
+        for path in paths:
             folder, _, name = path.rpartition("/")
             if folder.split("/", 1)[0] != OWN:
                 folders.setdefault(folder, []).append(name)
@@ -86,8 +86,8 @@ class RemoteReader:
         if not paths:
             return {}
         with translate_errors(self.root):
-            found = self._fs.cat([self._at(path) for path in paths], on_error="return")
-        by_path = {self._relative(path): data for path, data in found.items()}
+            contents = self._fs.cat([self._at(path) for path in paths], on_error="return")
+        by_path = {self._relative(path): data for path, data in contents.items()}
         return {path: by_path.get(path, FileNotFoundError(path)) for path in paths}
 
     def chunks(self, path: str) -> Iterator[bytes]:
@@ -102,14 +102,14 @@ class RemoteReader:
         """Return the names of the folders in one folder; none when it is not there."""
         with translate_errors(f"{self.root}/{folder}"):
             try:
-                found = self._fs.ls(self._at(folder), detail=True)
+                entries = self._fs.ls(self._at(folder), detail=True)
             except FileNotFoundError:
                 return []
-        return [self._relative(one["name"]).rpartition("/")[2] for one in found if one["type"] == "directory"]
+        return [self._relative(entry["name"]).rpartition("/")[2] for entry in entries if entry["type"] == "directory"]
 
     def facts(self, paths: Iterable[str]) -> dict[str, FileInfo]:
         """Return the facts of those files that are there, from the listing where it had them."""
-        found = {}
+        infos = {}
         for path in paths:
             known = self._listed.get(path)
             if known is None:
@@ -118,17 +118,17 @@ class RemoteReader:
                 except ValueError:  # nothing inside the folder has such a path
                     continue
             if known is not None:
-                found[path] = known
-        return found
+                infos[path] = known
+        return infos
 
     def _find(self, folder: str, depth: int | None = None) -> list[str]:
         with translate_errors(self.root):
             try:
-                found = self._fs.find(self._at(folder), detail=True, maxdepth=depth)
+                entries = self._fs.find(self._at(folder), detail=True, maxdepth=depth)
             except FileNotFoundError:  # of a bucket that is not there
-                found = {}
-        self._listed.update({self._relative(path): _facts(info) for path, info in found.items()})
-        return [self._relative(path) for path in found]
+                entries = {}
+        self._listed.update({self._relative(path): _facts(info) for path, info in entries.items()})
+        return [self._relative(path) for path in entries]
 
     def _ask(self, path: str) -> FileInfo | None:
         with translate_errors(f"{self.root}/{path}"):

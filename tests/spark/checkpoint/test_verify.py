@@ -65,7 +65,7 @@ def ran(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Call
 def told(checkpoint: Path) -> list[str]:
     """What verify calls broken: its remedies."""
     checks = verify(CheckpointSnapshot(LocalReader(checkpoint)))
-    return [one.remedy for check in checks for one in check.found if one.status == "broken"]
+    return [one.remedy for check in checks for one in check.findings if one.status == "broken"]
 
 
 def manager(damage: str) -> dict[str, str]:

@@ -194,7 +194,7 @@ def test_a_fifo_in_place_of_a_file_is_reported_and_never_waited_for(checkpoint: 
     with pytest.raises(CheckpointError, match="is a FIFO; expected a regular file"):
         LocalReader(checkpoint).read(path)
     found = [
-        one.what for check in verify_checkpoint(CheckpointSnapshot(LocalReader(checkpoint))) for one in check.found
+        one.what for check in verify_checkpoint(CheckpointSnapshot(LocalReader(checkpoint))) for one in check.findings
     ]
     assert any("FIFO" in one for one in found), found
     with pytest.raises(CheckpointError, match="is a FIFO"):

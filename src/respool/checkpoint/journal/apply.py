@@ -323,7 +323,7 @@ def _replace(step: Replace, files: FolderWriter) -> None:
 
 def _remember(journal: Journal, files: FolderWriter) -> None:
     if journal.operation == "undo":
-        done = next((one for one in history.past(files) if one.id == journal.of), None)
+        done = next((change for change in history.past(files) if change.id == journal.of), None)
         if done is not None:
             files.replace(history.path_of(done), history.text_of(replace(done, undone=journal.started)))
             files.sync()  # with the undo in the history, nobody would do this any more

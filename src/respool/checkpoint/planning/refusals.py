@@ -39,15 +39,15 @@ def refusals(
     moves: Sequence[Move],
 ) -> list[Refusal]:
     """Return why a rewind is refused; a flag of the request takes a reason away."""
-    found = [*running(checkpoint, request, world, moves), *losses(request, available), *at_sink(request, world)]
+    reasons = [*running(checkpoint, request, world, moves), *losses(request, available), *at_sink(request, world)]
     if "metadata" not in checkpoint.folders[""] and not request.new_query_id:
-        found.append(
+        reasons.append(
             Refusal(
                 "The file metadata, which holds the query's id, is lost: Spark will not start without it.",
                 "Put it back from a copy, or give the query a new id with --new-query-id.",
             )
         )
-    return found
+    return reasons
 
 
 def running(
@@ -121,11 +121,11 @@ def _mends(request: RewindRequest, replay: ReplayOutcome) -> bool:
 
 def _last_write(checkpoint: CheckpointSnapshot, moves: Sequence[Move], now: datetime) -> float | None:
     """Return the seconds since the newest batch's files, and those that would move, were written."""
-    newest = [f"offsets/{one}" for one in checkpoint.offsets[-1:]] + [
-        f"commits/{one}" for one in checkpoint.commits[-1:]
+    newest = [f"offsets/{batch}" for batch in checkpoint.offsets[-1:]] + [
+        f"commits/{batch}" for batch in checkpoint.commits[-1:]
     ]
     facts = checkpoint.files.facts([*newest, *(move.source for move in moves)])
-    times = [one.modified for one in facts.values() if one.modified is not None]
+    times = [info.modified for info in facts.values() if info.modified is not None]
     return now.timestamp() - max(times) if times else None
 
 

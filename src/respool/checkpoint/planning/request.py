@@ -65,11 +65,11 @@ def resolve(checkpoint: CheckpointSnapshot, target: RewindTarget) -> int:
             return offsets[-1] + 1 - count
         case ToTime(time):
             wanted = time.timestamp() * 1000
-            found = _first(offsets, lambda batch: checkpoint.planned(batch).timestamp_ms >= wanted)
-            if found is None:
+            batch = _first(offsets, lambda batch: checkpoint.planned(batch).timestamp_ms >= wanted)
+            if batch is None:
                 newest = _time(checkpoint, offsets[-1])
                 raise CheckpointError(f"No batch was planned at or after {_text(time)}; the newest, at {newest}.")
-            return found
+            return batch
         case ToOffsets(wanted_offsets):
             return _by_offsets(checkpoint, wanted_offsets)
 
@@ -95,13 +95,13 @@ def _by_offsets(checkpoint: CheckpointSnapshot, wanted: Mapping[tuple[str, int],
             ends |= kafka_parts(source.end)
         return any(ends.get(part, 0) > offset for part, offset in wanted.items())
 
-    found = _first(checkpoint.offsets, read_any)
-    if found is None:
+    batch = _first(checkpoint.offsets, read_any)
+    if batch is None:
         raise CheckpointError(
             f"No batch has read as far as these offsets; batch {checkpoint.offsets[-1]} ends at "
             f"{', '.join(f'{t}-{n}: {o}' for s in newest.sources for (t, n), o in kafka_parts(s.end).items())}."
         )
-    return found
+    return batch
 
 
 def _first(batches: Sequence[int], holds: Callable[[int], bool]) -> int | None:

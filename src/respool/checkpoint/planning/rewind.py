@@ -37,8 +37,10 @@ def moves(
     """Return the moves, in the order that does least harm: state before commits before offsets, the newest first."""
     paths = _state_paths(checkpoint, batch, damaged)
     paths += [path for first, path in reversed(layout.run_files(checkpoint.folders)) if first >= batch > 0]
-    paths += [f"commits/{one}" for one in reversed(checkpoint.commits) if one >= batch]
-    paths += [f"offsets/{one}" for one in reversed(checkpoint.offsets) if one >= batch + (1 if same_range else 0)]
+    paths += [f"commits/{number}" for number in reversed(checkpoint.commits) if number >= batch]
+    paths += [
+        f"offsets/{number}" for number in reversed(checkpoint.offsets) if number >= batch + (1 if same_range else 0)
+    ]
     paths += [path for trim in trims.values() for path in trim.moves]
     whole = with_companions(checkpoint, paths)
     facts = checkpoint.files.facts(whole)
@@ -51,10 +53,10 @@ def _state_paths(checkpoint: CheckpointSnapshot, batch: int, damaged: Mapping[st
         inside = [f for f in checkpoint.folders if f == "state" or f.startswith("state/")]
         return [f"{folder}/{name}" for folder in inside for name in checkpoint.folders[folder]]
     later = [
-        (one.kind not in SNAPSHOTS, -one.version, f"{store.folder}/{one.name}")
+        (file.kind not in SNAPSHOTS, -file.version, f"{store.folder}/{file.name}")
         for store in checkpoint.stores
-        for one in store.files
-        if one.version > batch
+        for file in store.files
+        if file.version > batch
     ]
     strange = [f"{store.folder}/{name}" for store in checkpoint.stores for name in store.strange]
     return [*strange, *sorted(damaged), *(path for *_, path in sorted(later))]
@@ -122,8 +124,8 @@ def plan_rewind(checkpoint: CheckpointSnapshot, request: RewindRequest, world: R
     _, damaged = reachability.state_loads(checkpoint, batch)
     before = checkpoint.planned(batch - 1) if batch > 0 else None
     starts = {
-        one.source: before.end(one.source) if before else reachability.beginning(checkpoint, one.source)
-        for one in checkpoint.newest_planned().sources
+        source.source: before.end(source.source) if before else reachability.beginning(checkpoint, source.source)
+        for source in checkpoint.newest_planned().sources
     }
     readings, inputs = read_again(checkpoint, starts)
     available = availability(readings, inputs, world.kept)
@@ -150,7 +152,7 @@ def plan_rewind(checkpoint: CheckpointSnapshot, request: RewindRequest, world: R
         batch=batch,
         same_range=request.same_range,
         newest=LogEnds(newest, commits[-1] if commits else -1),
-        left=LogEnds(min(kept_offsets, newest), max((one for one in commits if one < batch), default=-1)),
+        left=LogEnds(min(kept_offsets, newest), max((number for number in commits if number < batch), default=-1)),
         steps=tuple(steps),
         query_ids=query_ids(checkpoint),
         asked=request.identity(),
@@ -173,8 +175,8 @@ def plan_rewind(checkpoint: CheckpointSnapshot, request: RewindRequest, world: R
 def _untested(checkpoint: CheckpointSnapshot, batch: int) -> list[str]:
     """Return what to know of a Spark that respool is not tested with, and that wrote what the query starts from."""
     before = [checkpoint.planned(batch - 1)] if batch > 0 else []
-    writers = (provenance.writer_of(one) for one in (*before, checkpoint.newest_planned()))
-    return [warning for one in writers if (warning := one.warning) is not None][:1]
+    writers = (provenance.writer_of(entry) for entry in (*before, checkpoint.newest_planned()))
+    return [warning for writer in writers if (warning := writer.warning) is not None][:1]
 
 
 def _require_reachable(checkpoint: CheckpointSnapshot, batch: int, same_range: bool) -> None:

@@ -136,8 +136,8 @@ def _blocks(checkpoint: CheckpointSnapshot, folder: str, name: str) -> bool:
     if number is not None and folder in ("offsets", "commits"):
         return number >= checkpoint.next_batch and not checkpoint.has(folder, number)
     if number is not None and folder.startswith("sources/"):
-        there = (layout.entry(one) for one in checkpoint.folders[folder])
-        return number > max((one for one in there if one is not None), default=-1)
+        there = (layout.entry(other) for other in checkpoint.folders[folder])
+        return number > max((entry for entry in there if entry is not None), default=-1)
     if number is not None and folder.endswith("/_metadata/v2"):
         return number >= checkpoint.next_batch
     return folder.endswith("/_metadata") and name in ("metadata", "schema")

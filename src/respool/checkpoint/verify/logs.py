@@ -35,13 +35,13 @@ def metadata(checkpoint: CheckpointSnapshot, sound: Soundness) -> Iterator[Findi
             yield Finding("The file metadata, which holds the query's id, is missing: Spark does not start.", remedy)
         return
     try:
-        found = logs.query_id(logs.decode("metadata", checkpoint.files.read("metadata")))
+        query_id = logs.query_id(logs.decode("metadata", checkpoint.files.read("metadata")))
     except (CheckpointError, OSError) as error:
         why = reason(error)
         yield unreadable("metadata", why) if is_denied(error) else Finding(f"metadata {why}.", remedy)
         return
-    if not _UUID.fullmatch(found):
-        yield Finding(f"metadata holds the id {found!r}, which is no UUID: Spark does not start.", remedy)
+    if not _UUID.fullmatch(query_id):
+        yield Finding(f"metadata holds the id {query_id!r}, which is no UUID: Spark does not start.", remedy)
 
 
 def offsets(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
@@ -111,15 +111,15 @@ def order(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
         yield Finding(what, way if known.has_ids else f"If they were all finished, start the query. If not: {way}")
     elif last == newest - 1 and newest in logs_.planned:
         yield from _uncommitted(known, sound, newest)
-    for batch, found in logs_.planned.items():
+    for batch, entry in logs_.planned.items():
         status = Finding if batch == newest else note
         remedy = sound.mend(batch) if batch == newest else "Nothing: a start does not need it."
-        if found.back is not None:
-            what = f"offsets/{batch} goes back behind the batch before: {found.back}. Were files of two runs mixed?"
+        if entry.back is not None:
+            what = f"offsets/{batch} goes back behind the batch before: {entry.back}. Were files of two runs mixed?"
             yield status(what, remedy)
         before = logs_.planned.get(batch - 1)
-        if before and found.version == before.version == 1 and len(found.sources) != len(before.sources):
-            what = f"offsets/{batch} has {len(found.sources)} sources, offsets/{batch - 1} has {len(before.sources)}."
+        if before and entry.version == before.version == 1 and len(entry.sources) != len(before.sources):
+            what = f"offsets/{batch} has {len(entry.sources)} sources, offsets/{batch - 1} has {len(before.sources)}."
             yield status(what, remedy)
     yield from _no_partitions(known, newest)
 
@@ -155,15 +155,15 @@ def _uncommitted(known: CheckpointScan, sound: Soundness, newest: int) -> Iterat
 def _no_partitions(known: CheckpointScan, newest: int) -> Iterator[Finding]:
     planned = known.logs.planned.get(newest)
     if planned is not None and planned.partitions is None and known.checkpoint.stores:
-        count = len({one.partition for one in known.checkpoint.stores})
+        count = len({store.partition for store in known.checkpoint.stores})
         what = f"offsets/{newest} does not say how many partitions the state has; there are {count}."
         how = f"Start with spark.sql.shuffle.partitions={count}: with fewer, Spark loses state without a word."
         yield note(what, how)
 
 
 def _bad(known: CheckpointScan, folder: str) -> list[tuple[int, Bad]]:
-    found = (path.split("/") for path in known.logs.bad)
-    return sorted((int(name), known.logs.bad[f"{folder}/{name}"]) for where, name in found if where == folder)
+    paths = (path.split("/") for path in known.logs.bad)
+    return sorted((int(name), known.logs.bad[f"{folder}/{name}"]) for where, name in paths if where == folder)
 
 
 def _damaged(known: CheckpointScan, sound: Soundness, path: str, bad: Bad, needed: bool, lost: str) -> Finding:
@@ -179,7 +179,7 @@ def _damaged(known: CheckpointScan, sound: Soundness, path: str, bad: Bad, neede
 
 def _gaps(batches: tuple[int, ...]) -> list[tuple[int, int]]:
     runs = spans(batches)
-    return [(one.last + 1, other.first - 1) for one, other in pairwise(runs)]
+    return [(run.last + 1, other.first - 1) for run, other in pairwise(runs)]
 
 
 def _lower(text: str) -> str:

@@ -39,12 +39,12 @@ class SourceLogs:
         return None
 
     def _entries(self, source: str) -> dict[str, int]:
-        found = {}
+        entries = {}
         for name in self._checkpoint.folders.get(f"sources/{source}", ()):
             number = layout.entry(name)
             if number is not None:
-                found[name] = number
-        return found
+                entries[name] = number
+        return entries
 
     def _read(self, path: str) -> str | None:
         if path not in self._known:
@@ -64,9 +64,11 @@ def _needed(names: set[str], last: int) -> Iterator[str]:
     if len(compact) > 1:
         every = compact[-1] - compact[-2]
         first = max(0, (last + 1) // every * every - 1)
-        yield from (f"{one}.compact" if (one + 1) % every == 0 else str(one) for one in range(first, last + 1))
+        yield from (
+            f"{number}.compact" if (number + 1) % every == 0 else str(number) for number in range(first, last + 1)
+        )
     elif compact:
         yield f"{compact[0]}.compact"
-        yield from (str(one) for one in range(compact[0] + 1, last + 1))
+        yield from (str(number) for number in range(compact[0] + 1, last + 1))
     else:
-        yield from (str(one) for one in range(last + 1))
+        yield from (str(number) for number in range(last + 1))

@@ -35,12 +35,12 @@ def _kafka(known: CheckpointScan, newest: int) -> Iterator[Finding]:
         planned = known.checkpoint.planned(newest)
     except CheckpointError:
         return
-    for one in planned.sources:
-        if kind_of(one.end) != "Kafka":
+    for source in planned.sources:
+        if kind_of(source.end) != "Kafka":
             continue
-        path = f"sources/{one.source}/0"
+        path = f"sources/{source.source}/0"
         what = None
-        if "0" not in known.checkpoint.folders.get(f"sources/{one.source}", ()):
+        if "0" not in known.checkpoint.folders.get(f"sources/{source.source}", ()):
             what = f"{path}, where the source began, is missing."
         else:
             try:

@@ -238,7 +238,7 @@ def _print(checks: "tuple[CheckResult, ...]", done: list[str]) -> None:
         print_result(f"Done: {one}.")
     for check in checks:
         print_result(f"{_MARKS[check.status]} {check.name}")
-        for finding in check.found:
+        for finding in check.findings:
             print_result(f"    {finding.what}")
             if finding.remedy:
                 print_result(f"    → {finding.remedy}")

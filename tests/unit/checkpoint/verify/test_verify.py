@@ -58,7 +58,7 @@ def look(checkpoint: Path, deep: bool = True) -> tuple[CheckResult, ...]:
 
 
 def findings(checks: tuple[CheckResult, ...], status: str) -> list[Finding]:
-    return [finding for check in checks for finding in check.found if finding.status == status]
+    return [finding for check in checks for finding in check.findings if finding.status == status]
 
 
 def rewound(checkpoint: Path, batch: int, new_query_id: bool = False) -> None:
