@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from respool.checkpoint.query_shape import OperatorShape, QueryShape, Table
+from respool.checkpoint.query_shape import OperatorShape, QueryShape, StateTableSchema
 from respool.format.state_schema import DEFAULT
 
 _MODES = {"timeMode": "time mode", "outputMode": "output mode"}
@@ -88,18 +88,18 @@ def _tables(was: OperatorShape, now: OperatorShape, avro: bool) -> Iterator[str]
         if before is None or (was.variables.get(table.name) != now.variables.get(table.name)):
             continue
         place = f"{now.place}{_part(table)}"
-        if not fits(table.key, before.key):
+        if not is_compatible(table.key, before.key):
             yield f"{place}: its key was ({ddl(before.key)}) and is ({ddl(table.key)}) now."
         elif not _value_fits(now, table, before, avro):
             yield f"{place}: its value was ({ddl(before.value)}) and is ({ddl(table.value)}) now."
 
 
-def _value_fits(now: OperatorShape, table: Table, before: Table, avro: bool) -> bool:
+def _value_fits(now: OperatorShape, table: StateTableSchema, before: StateTableSchema, avro: bool) -> bool:
     if table.key == before.key and table.value == before.value:
         return True
     if avro and now.modes:  # only transformWithState lets its values change
-        return all(reads(table.value, schema) for schema in (*before.older, before.value))
-    return fits(table.value, before.value)
+        return all(is_avro_readable(table.value, schema) for schema in (*before.older, before.value))
+    return is_compatible(table.value, before.value)
 
 
 def _variables(was: OperatorShape, now: OperatorShape) -> Iterator[str]:
@@ -116,11 +116,11 @@ def _names(was: OperatorShape, now: OperatorShape, avro: bool) -> Iterator[str]:
     """Yield what fits by its type alone."""
     for table in now.tables:
         before = was.table(table.store, table.name)
-        if before is None or not fits(table.key, before.key):
+        if before is None or not is_compatible(table.key, before.key):
             continue
-        pairs = renamed(table.key, before.key)
-        if not (avro and now.modes) and fits(table.value, before.value):
-            pairs += renamed(table.value, before.value)
+        pairs = renamed_fields(table.key, before.key)
+        if not (avro and now.modes) and is_compatible(table.value, before.value):
+            pairs += renamed_fields(table.value, before.value)
         for old, new in pairs:
             yield (
                 f"{now.place}{_part(table)}: what is called {new} now was {old}. Spark compares types, not names: "
@@ -128,7 +128,7 @@ def _names(was: OperatorShape, now: OperatorShape, avro: bool) -> Iterator[str]:
             )
 
 
-def _part(table: Table) -> str:
+def _part(table: StateTableSchema) -> str:
     if table.name != DEFAULT:
         return f", {table.name}"
     return "" if table.store == DEFAULT else f", store {table.store}"
@@ -169,34 +169,34 @@ _READS = {
 }
 
 
-def fits(new: Any, old: Any) -> bool:
+def is_compatible(new: Any, old: Any) -> bool:
     """Return whether Spark takes state of one type for another: alike but for names, no null where there was none."""
     match new, old:
         case {"type": "struct", "fields": mine}, {"type": "struct", "fields": theirs}:
             return len(mine) == len(theirs) and all(
-                (there["nullable"] or not here["nullable"]) and fits(here["type"], there["type"])
+                (there["nullable"] or not here["nullable"]) and is_compatible(here["type"], there["type"])
                 for here, there in zip(mine, theirs, strict=True)
             )
         case {"type": "array"}, {"type": "array"}:
-            return (old["containsNull"] or not new["containsNull"]) and fits(new["elementType"], old["elementType"])
+            return (old["containsNull"] or not new["containsNull"]) and is_compatible(new["elementType"], old["elementType"])
         case {"type": "map"}, {"type": "map"}:
             nulls = old["valueContainsNull"] or not new["valueContainsNull"]
-            return nulls and fits(new["keyType"], old["keyType"]) and fits(new["valueType"], old["valueType"])
+            return nulls and is_compatible(new["keyType"], old["keyType"]) and is_compatible(new["valueType"], old["valueType"])
         case _:
             return bool(new == old)
 
 
-def reads(new: Any, old: Any) -> bool:
+def is_avro_readable(new: Any, old: Any) -> bool:
     """Return whether values of an older type can be read as a newer one from Avro: fields may come, go and widen."""
     match new, old:
         case {"type": "struct", "fields": mine}, {"type": "struct", "fields": theirs}:
             before = {field["name"]: field["type"] for field in theirs}
-            return all(field["name"] not in before or reads(field["type"], before[field["name"]]) for field in mine)
+            return all(field["name"] not in before or is_avro_readable(field["type"], before[field["name"]]) for field in mine)
         case {"type": "array"}, {"type": "array"}:
-            return reads(new["elementType"], old["elementType"])
+            return is_avro_readable(new["elementType"], old["elementType"])
         case {"type": "map"}, {"type": "map"}:
             texts = new["keyType"] == old["keyType"] == "string"
-            return texts and reads(new["valueType"], old["valueType"])
+            return texts and is_avro_readable(new["valueType"], old["valueType"])
         case str(), str():
             mine, theirs = _avro(new), _avro(old)
             return mine is not None and theirs is not None and (mine == theirs or theirs in _READS.get(mine, ()))
@@ -204,7 +204,7 @@ def reads(new: Any, old: Any) -> bool:
             return False
 
 
-def renamed(new: Any, old: Any, inside: str = "") -> list[tuple[str, str]]:
+def renamed_fields(new: Any, old: Any, inside: str = "") -> list[tuple[str, str]]:
     """Return the fields of two types that fit which have other names, the old one first."""
     match new, old:
         case {"type": "struct", "fields": mine}, {"type": "struct", "fields": theirs}:
@@ -212,7 +212,7 @@ def renamed(new: Any, old: Any, inside: str = "") -> list[tuple[str, str]]:
             for here, there in zip(mine, theirs, strict=True):
                 if here["name"] != there["name"]:
                     pairs.append((inside + there["name"], inside + here["name"]))
-                pairs += renamed(here["type"], there["type"], f"{inside}{there['name']}.")
+                pairs += renamed_fields(here["type"], there["type"], f"{inside}{there['name']}.")
             return pairs
         case _:
             return []

@@ -30,7 +30,7 @@ class QueryPosition:
     ends: Mapping[tuple[str, int], int]
 
 
-def read_reach(files: FolderReader) -> QueryPosition:
+def read_position(files: FolderReader) -> QueryPosition:
     """Return how far the query of a checkpoint has read."""
     checkpoint = CheckpointSnapshot(files)
     if not checkpoint.commits:

@@ -16,7 +16,7 @@ _ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 
 
 @dataclass(frozen=True)
-class Table:
+class StateTableSchema:
     """A table of keys and values that an operator keeps.
 
     Attributes:
@@ -48,7 +48,7 @@ class OperatorShape:
 
     number: int
     name: str | None
-    tables: tuple[Table, ...]
+    tables: tuple[StateTableSchema, ...]
     modes: Mapping[str, str]
     variables: Mapping[str, str]
 
@@ -62,7 +62,7 @@ class OperatorShape:
         """Its name for people."""
         return f"operator {self.number} ({self.kind})"
 
-    def table(self, store: str, name: str) -> Table | None:
+    def table(self, store: str, name: str) -> StateTableSchema | None:
         """Return one of its tables; None when it has no such."""
         return next((table for table in self.tables if (table.store, table.name) == (store, name)), None)
 
@@ -111,16 +111,16 @@ def _operator(checkpoint: CheckpointSnapshot, number: int, batch: int) -> Operat
     return OperatorShape(number, metadata.name, tuple(tables), modes, variables)
 
 
-def _tables(checkpoint: CheckpointSnapshot, number: int) -> Iterator[Table]:
+def _tables(checkpoint: CheckpointSnapshot, number: int) -> Iterator[StateTableSchema]:
     """Yield the tables of an operator whose schemas were written once, beside its stores."""
     for store in checkpoint.store_names(number) or (state_schema.DEFAULT,):
         folder = f"state/{number}/0" + ("" if store == state_schema.DEFAULT else f"/{store}") + "/_metadata"
         if "schema" in checkpoint.folders.get(folder, ()):
             for family in _families(checkpoint, f"{folder}/schema"):
-                yield Table(store, family.name, family.key, family.value)
+                yield StateTableSchema(store, family.name, family.key, family.value)
 
 
-def _tables_of_runs(checkpoint: CheckpointSnapshot, path: str, text: str) -> Iterator[Table]:
+def _tables_of_runs(checkpoint: CheckpointSnapshot, path: str, text: str) -> Iterator[StateTableSchema]:
     """Yield the tables of an operator whose schemas were written by each run that changed them, the newest last."""
     families: dict[str, list[ColumnFamily]] = {}
     for address in logs.schema_paths(path, text):  # of the folder where it was written, which may be another
@@ -131,7 +131,7 @@ def _tables_of_runs(checkpoint: CheckpointSnapshot, path: str, text: str) -> Ite
                 families.setdefault(family.name, []).append(family)
     for name, schemas in sorted(families.items()):
         *older, newest = schemas
-        yield Table(state_schema.DEFAULT, name, newest.key, newest.value, tuple(family.value for family in older))
+        yield StateTableSchema(state_schema.DEFAULT, name, newest.key, newest.value, tuple(family.value for family in older))
 
 
 def _families(checkpoint: CheckpointSnapshot, path: str) -> tuple[ColumnFamily, ...]:

@@ -151,7 +151,7 @@ def expected_stores(checkpoint: CheckpointSnapshot, version: int) -> list[StateS
     return stores
 
 
-def beginning(checkpoint: CheckpointSnapshot, source: str) -> Any:
+def initial_position(checkpoint: CheckpointSnapshot, source: str) -> Any:
     """Return the position at which a Kafka source began; None for a source that does not tell."""
     path = f"sources/{source}/0"
     if "0" not in checkpoint.folders.get(f"sources/{source}", ()):

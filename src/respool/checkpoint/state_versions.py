@@ -32,7 +32,7 @@ class StateLoad:
 
 def loadable(checkpoint: CheckpointSnapshot, store: StateStore) -> list[InclusiveRange]:
     """Return the versions of a store for which all files are there, by their names."""
-    files = own_files(checkpoint, store)
+    files = committed_files(checkpoint, store)
     snapshots = sorted({file.version for file in files if file.kind in SNAPSHOTS} | {0})
     runs = spans(sorted({file.version for file in files if file.kind not in SNAPSHOTS}))
     starts = [run.first for run in runs]
@@ -51,7 +51,7 @@ def load_of(checkpoint: CheckpointSnapshot, store: StateStore, version: int) -> 
     """Return the files that make a version; raise CheckpointError that names what is missing."""
     if version == 0:
         return StateLoad(store, None, ())
-    files = [file for file in own_files(checkpoint, store) if file.version <= version]
+    files = [file for file in committed_files(checkpoint, store) if file.version <= version]
     snapshot = max((file for file in files if file.kind in SNAPSHOTS), key=lambda file: file.version, default=None)
     start = snapshot.version if snapshot else 0
     by_version = {file.version: file for file in files if file.kind not in SNAPSHOTS and file.version > start}
@@ -65,7 +65,7 @@ def load_of(checkpoint: CheckpointSnapshot, store: StateStore, version: int) -> 
     return StateLoad(store, snapshot, tuple(by_version[number] for number in range(start + 1, version + 1)))
 
 
-def own_files(checkpoint: CheckpointSnapshot, store: StateStore) -> list[StateFile]:
+def committed_files(checkpoint: CheckpointSnapshot, store: StateStore) -> list[StateFile]:
     """Return the files of a store that belong to committed batches: all of them, but for state format 2."""
     if not any(file.uid for file in store.files):
         return list(store.files)

@@ -164,7 +164,7 @@ def _batch(checkpoint: CheckpointSnapshot, batch: int) -> BatchFacts:
 def _starts(checkpoint: CheckpointSnapshot, batch: int, entry: OffsetLogEntry) -> list[object]:
     """Return where each source of a batch began: where the batch before ended."""
     if batch == 0:
-        return [reachability.beginning(checkpoint, source.source) for source in entry.sources]
+        return [reachability.initial_position(checkpoint, source.source) for source in entry.sources]
     try:
         before = checkpoint.planned(batch - 1)
     except CheckpointError:

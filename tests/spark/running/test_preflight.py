@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from respool import ConsoleSink, JsonDecoder, Pipeline
-from respool.checkpoint.compatibility import fits, reads
+from respool.checkpoint.compatibility import is_avro_readable, is_compatible
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import PipelineError
 from respool.format.positions import kafka_parts
@@ -281,5 +281,5 @@ def test_schemas_are_compared_as_spark_compares_them(spark: "SparkSession") -> N
 
     for new, old in itertools.product(range(len(schemas)), repeat=2):
         pair = (schemas[new], schemas[old])
-        assert fits(*pair) == types.equalsIgnoreNameAndCompatibleNullability(theirs[new], theirs[old]), pair
-        assert reads(*pair) == reads_avro(new, old), pair
+        assert is_compatible(*pair) == types.equalsIgnoreNameAndCompatibleNullability(theirs[new], theirs[old]), pair
+        assert is_avro_readable(*pair) == reads_avro(new, old), pair

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from respool.checkpoint.ownership import read_run_record
-from respool.checkpoint.position import QueryPosition, read_reach
+from respool.checkpoint.position import QueryPosition, read_position
 from respool.diff.model import ComparedOutput, Cutoff, DiffRequest
 from respool.diff.versions import then_version, unequal
 from respool.errors import DiffError
@@ -163,7 +163,7 @@ def test_how_far_a_query_has_read_is_told_by_its_checkpoint(tmp_path: Path) -> N
     batch = max(int(file.name) for file in (checkpoint / "commits").glob("[0-9]*"))
     _, facts, position = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
     ends = {(topic, int(one)): end for topic, parts in json.loads(position).items() for one, end in parts.items()}
-    found = read_reach(open_reader(str(checkpoint)))
+    found = read_position(open_reader(str(checkpoint)))
     assert (found.batch, found.ends) == (batch, ends)
     assert (found.watermark, json.loads(facts)["batchWatermarkMs"]) == (None, 0)
 

@@ -65,11 +65,11 @@ def resolve(checkpoint: CheckpointSnapshot, target: RewindTarget) -> int:
             return offsets[-1] + 1 - count
         case ToTime(time):
             wanted = time.timestamp() * 1000
-            batch = _first(offsets, lambda batch: checkpoint.planned(batch).timestamp_ms >= wanted)
-            if batch is None:
+            first = _first(offsets, lambda batch: checkpoint.planned(batch).timestamp_ms >= wanted)
+            if first is None:
                 newest = _time(checkpoint, offsets[-1])
                 raise CheckpointError(f"No batch was planned at or after {_text(time)}; the newest, at {newest}.")
-            return batch
+            return first
         case ToOffsets(wanted_offsets):
             return _by_offsets(checkpoint, wanted_offsets)
 

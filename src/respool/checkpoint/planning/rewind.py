@@ -108,7 +108,7 @@ class RewindPlan:
     journal: Journal
 
 
-def plan_rewind(checkpoint: CheckpointSnapshot, request: RewindRequest, world: RewindContext) -> RewindPlan:
+def plan_rewind(checkpoint: CheckpointSnapshot, request: RewindRequest, context: RewindContext) -> RewindPlan:
     """Plan a rewind; raise CheckpointError when the target cannot be reached at all."""
     require_listed(checkpoint)
     batch = planning_request.resolve(checkpoint, request.target)
@@ -124,18 +124,18 @@ def plan_rewind(checkpoint: CheckpointSnapshot, request: RewindRequest, world: R
     _, damaged = reachability.state_loads(checkpoint, batch)
     before = checkpoint.planned(batch - 1) if batch > 0 else None
     starts = {
-        source.source: before.end(source.source) if before else reachability.beginning(checkpoint, source.source)
+        source.source: before.end(source.source) if before else reachability.initial_position(checkpoint, source.source)
         for source in checkpoint.newest_planned().sources
     }
     readings, inputs = read_again(checkpoint, starts)
-    available = availability(readings, inputs, world.kept)
+    available = availability(readings, inputs, context.kept)
     trims = {
         source: source_trim.trim(checkpoint, source, _log_end(checkpoint, batch, source, request.same_range))
         for source in inputs
     }
-    name = journal_id(world.now, batch)
+    name = journal_id(context.now, batch)
     aside = moves(checkpoint, batch, request.same_range, damaged, trims, name)
-    steps: list[Step] = [*aside, *sink_steps(request, world, name), *_id_step(checkpoint, request, world.replay)]
+    steps: list[Step] = [*aside, *sink_steps(request, context, name), *_id_step(checkpoint, request, context.replay)]
     if batch == 0:
         steps.append(Prune("state"))
     if not steps:
@@ -148,7 +148,7 @@ def plan_rewind(checkpoint: CheckpointSnapshot, request: RewindRequest, world: R
         of=None,
         request=request.words,
         reason=request.reason,
-        started=world.now,
+        started=context.now,
         batch=batch,
         same_range=request.same_range,
         newest=LogEnds(newest, commits[-1] if commits else -1),
@@ -165,9 +165,9 @@ def plan_rewind(checkpoint: CheckpointSnapshot, request: RewindRequest, world: R
         state_version=batch if checkpoint.stores else None,
         kinds=Counter(file_label(move.source) for move in aside),
         size=sum(move.size for move in aside),
-        replay=world.replay,
-        refusals=tuple(refusals(checkpoint, request, world, available, aside)),
-        notes=(*_untested(checkpoint, batch), *notes(request, world, available, damaged, trims)),
+        replay=context.replay,
+        refusals=tuple(refusals(checkpoint, request, context, available, aside)),
+        notes=(*_untested(checkpoint, batch), *notes(request, context, available, damaged, trims)),
         journal=journal,
     )
 

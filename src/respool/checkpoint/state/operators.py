@@ -66,7 +66,7 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class Choice:
+class StateChoice:
     """Something of an operator's state that can be read by itself.
 
     Attributes:
@@ -86,7 +86,7 @@ def operators(checkpoint: CheckpointSnapshot, batch: int) -> tuple[Operator, ...
     return tuple(_operator(checkpoint, number, batch) for number in numbers)
 
 
-def choices(known: Iterable[Operator]) -> tuple[Choice, ...]:
+def choices(known: Iterable[Operator]) -> tuple[StateChoice, ...]:
     """Return all that can be read of operators, what people ask for first."""
     return tuple(choice for operator in known for choice in _choices(operator))
 
@@ -139,14 +139,14 @@ def _declared(metadata: OperatorMetadata) -> list[dict[str, str]]:
     return [variable for variable in variables if isinstance(variable, dict)] if isinstance(variables, list) else []
 
 
-def _choices(operator: Operator) -> list[Choice]:
+def _choices(operator: Operator) -> list[StateChoice]:
     if operator.is_join:
-        sides = [Choice(operator, f"--store {side}", f"the rows of the {side} side") for side in SIDES]
+        sides = [StateChoice(operator, f"--store {side}", f"the rows of the {side} side") for side in SIDES]
         stores = [name for name in operator.views if name not in SIDES]
-        return [*sides, *(Choice(operator, f"--store {name}", "a store, as it is") for name in stores)]
+        return [*sides, *(StateChoice(operator, f"--store {name}", "a store, as it is") for name in stores)]
     if operator.is_transform:
         variables = [
-            Choice(operator, f"--var {name.name}", f"a {name.sort} for each key") for name in operator.variables
+            StateChoice(operator, f"--var {name.name}", f"a {name.sort} for each key") for name in operator.variables
         ]
-        return [*variables, Choice(operator, "--timers", "the registered timers")] if operator.has_timers else variables
-    return [Choice(operator, "", "a row for each key")]
+        return [*variables, StateChoice(operator, "--timers", "the registered timers")] if operator.has_timers else variables
+    return [StateChoice(operator, "", "a row for each key")]

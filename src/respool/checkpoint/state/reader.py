@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def view_of(root: Path) -> Iterator[Path]:
+def relocated_view(root: Path) -> Iterator[Path]:
     """Make a view of a checkpoint on a local disk, for the length of a `with` block."""
     with tempfile.TemporaryDirectory(prefix="respool-state-") as name:
         folder = Path(name)
@@ -196,7 +196,7 @@ def _address(reading: StateReading) -> Iterator[str]:
         # Hadoop has another name for S3 than fsspec.
         yield reading.root.replace("s3://", "s3a://", 1) if reading.root.startswith("s3://") else reading.root
     elif reading.moved:
-        with view_of(path) as view:
+        with relocated_view(path) as view:
             yield str(view)
     else:
         yield str(path.absolute())

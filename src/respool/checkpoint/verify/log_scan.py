@@ -37,7 +37,7 @@ class OffsetLogFacts(NamedTuple):
     back: str | None
 
 
-class Bad(NamedTuple):
+class UnusableLogFile(NamedTuple):
     """Why a file of a log cannot be used; `denied` when a permission is all that is missing."""
 
     why: str
@@ -64,14 +64,14 @@ class LogScan:
     has_ids: bool
     codec: str
     repairs: bool
-    bad: Mapping[str, Bad]
+    bad: Mapping[str, UnusableLogFile]
     vanished: tuple[str, ...]
 
 
 def read_logs(checkpoint: CheckpointSnapshot, on_read: Callable[[int], None]) -> LogScan:
     """Read all of both logs; `on_read` is told how many files were read since."""
     planned: dict[int, OffsetLogFacts] = {}
-    bad: dict[str, Bad] = {}
+    bad: dict[str, UnusableLogFile] = {}
     vanished: list[str] = []
     known: dict[Any, Any] = {}  # what most files share is kept once
     newest: OffsetLogEntry | None = None
@@ -94,7 +94,7 @@ def _parsed(
     checkpoint: CheckpointSnapshot,
     folder: str,
     parse: Callable[[str, str], Any],
-    bad: dict[str, Bad],
+    bad: dict[str, UnusableLogFile],
     vanished: list[str],
     on_read: Callable[[int], None],
 ) -> Iterator[tuple[int, Any]]:
@@ -114,7 +114,7 @@ def _parsed(
                     raise data
                 yield batch, parse(path, logs.decode(path, data))
             except (CheckpointError, OSError) as error:
-                bad[path] = Bad(reason(error), is_denied(error), isinstance(error, UnknownFormatVersionError))
+                bad[path] = UnusableLogFile(reason(error), is_denied(error), isinstance(error, UnknownFormatVersionError))
 
 
 def _facts(

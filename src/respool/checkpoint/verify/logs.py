@@ -8,7 +8,7 @@ from itertools import pairwise
 from respool.checkpoint import provenance
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.verify.damage import rewind, unreadable
-from respool.checkpoint.verify.log_scan import Bad
+from respool.checkpoint.verify.log_scan import UnusableLogFile
 from respool.checkpoint.verify.soundness import CheckpointScan, Soundness
 from respool.errors import CheckpointError
 from respool.findings import Finding, note
@@ -27,7 +27,7 @@ def metadata(checkpoint: CheckpointSnapshot, sound: Soundness) -> Iterator[Findi
     sinks = "A Delta table or a file sink knows the query by its id: put the old one back if there is one."
     remedy = f"Put it back from a copy, or give the query a new id with: {command}. {sinks}"
     if sound.unknown is not None:
-        remedy = sound.mend()
+        remedy = sound.remedy()
     if not checkpoint.offsets:
         remedy = "Delete it; Spark writes a new one."
     if "metadata" not in checkpoint.folders[""]:
@@ -61,7 +61,7 @@ def offsets(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
     for first, last in _gaps(batches):
         what = f"offsets/{numbers(first, last)} {'is' if first == last else 'are'} missing"
         if last == newest - 1:
-            yield Finding(f"{what}: a start needs what batch {last} was to read.", sound.mend())
+            yield Finding(f"{what}: a start needs what batch {last} was to read.", sound.remedy())
         else:
             lost = numbers(first, min(last + 2, newest + 1))
             yield note(f"{what}: batches {lost} cannot be rewound to.", "Nothing: a start does not need it.")
@@ -77,7 +77,7 @@ def commits(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
         what = f"commits/{numbers(first, last)} {'is' if first == last else 'are'} missing"
         how = "Nothing: a start does not need it."
         if sound.newest(first) is not None:
-            how += f" To close the gap, {_lower(sound.mend(first))}"
+            how += f" To close the gap, {_lower(sound.remedy(first))}"
         yield note(f"{what}: batches {numbers(first + 1, last + 1)} cannot be rewound to.", how)
 
 
@@ -98,22 +98,22 @@ def order(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
     if not checkpoint.offsets:
         if checkpoint.commits or checkpoint.stores:
             there = f"commits/{last}" if checkpoint.commits else checkpoint.stores[0].folder
-            yield Finding(f"offsets is empty, though {there} is there: Spark does not start.", sound.mend())
+            yield Finding(f"offsets is empty, though {there} is there: Spark does not start.", sound.remedy())
         return
     if last > newest and last > known.newest_now:
         what = f"commits/{last} is beyond the newest batch in offsets, {newest}: Spark runs that again, then fails."
-        yield Finding(what, sound.mend())
+        yield Finding(what, sound.remedy())
     elif last < newest - 1 and not is_async(known):
         missing = numbers(last + 1, newest - 1)
         does = "cannot load the state" if known.has_ids else f"runs batch {newest} again, but none before it"
         what = f"commits/{missing} and commits/{newest} are missing at the end: Spark {does}."
-        way = sound.mend(last + 1)
+        way = sound.remedy(last + 1)
         yield Finding(what, way if known.has_ids else f"If they were all finished, start the query. If not: {way}")
     elif last == newest - 1 and newest in logs_.planned:
         yield from _uncommitted(known, sound, newest)
     for batch, entry in logs_.planned.items():
         status = Finding if batch == newest else note
-        remedy = sound.mend(batch) if batch == newest else "Nothing: a start does not need it."
+        remedy = sound.remedy(batch) if batch == newest else "Nothing: a start does not need it."
         if entry.back is not None:
             what = f"offsets/{batch} goes back behind the batch before: {entry.back}. Were files of two runs mixed?"
             yield status(what, remedy)
@@ -141,14 +141,14 @@ def _uncommitted(known: CheckpointScan, sound: Soundness, newest: int) -> Iterat
             what = (
                 f"offsets/{newest} begins a repartition from {before.partitions} to {now.partitions} that was not ended"
             )
-            yield Finding(f"{what}: Spark does not start.", sound.mend(newest))
+            yield Finding(f"{what}: Spark does not start.", sound.remedy(newest))
             return
         if now.partitions is None or before.partitions is None:
             what = f"Batch {newest} was not finished, and offsets/{newest} does not say how many partitions there are"
-            yield Finding(f"{what}: Spark 4.2 fails with None.get.", sound.mend(newest))
+            yield Finding(f"{what}: Spark 4.2 fails with None.get.", sound.remedy(newest))
             return
     what = f"Batch {newest} is planned but not finished: it runs again, on the same records."
-    delta = f" If its sink is a Delta table that has it already, Spark fails: {_lower(sound.mend(newest))}"
+    delta = f" If its sink is a Delta table that has it already, Spark fails: {_lower(sound.remedy(newest))}"
     yield note(what, "Nothing." + (delta if known.has_ids else ""))
 
 
@@ -161,12 +161,12 @@ def _no_partitions(known: CheckpointScan, newest: int) -> Iterator[Finding]:
         yield note(what, how)
 
 
-def _bad(known: CheckpointScan, folder: str) -> list[tuple[int, Bad]]:
+def _bad(known: CheckpointScan, folder: str) -> list[tuple[int, UnusableLogFile]]:
     paths = (path.split("/") for path in known.logs.bad)
     return sorted((int(name), known.logs.bad[f"{folder}/{name}"]) for where, name in paths if where == folder)
 
 
-def _damaged(known: CheckpointScan, sound: Soundness, path: str, bad: Bad, needed: bool, lost: str) -> Finding:
+def _damaged(known: CheckpointScan, sound: Soundness, path: str, bad: UnusableLogFile, needed: bool, lost: str) -> Finding:
     if bad.denied:
         return unreadable(path, bad.why)
     if not needed:
@@ -174,7 +174,7 @@ def _damaged(known: CheckpointScan, sound: Soundness, path: str, bad: Bad, neede
     if bad.unknown:
         use = "A newer Spark wrote it: start the query with that one, and use a respool made for it."
         return Finding(f"{path} {bad.why}.", use)
-    return Finding(f"{path} {bad.why}.", sound.mend())
+    return Finding(f"{path} {bad.why}.", sound.remedy())
 
 
 def _gaps(batches: tuple[int, ...]) -> list[tuple[int, int]]:

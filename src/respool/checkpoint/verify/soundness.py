@@ -63,7 +63,7 @@ class CheckpointScan:
         return f"{unread[0]} is of a version that respool does not know" if unread else None
 
     @cached_property
-    def _flaws(self) -> list[operator_files.Flaw]:
+    def _flaws(self) -> list[operator_files.OperatorFlaw]:
         checkpoint, operators = self.checkpoint, self.operators
         runs = [operator for operator in operators if operator_files.has_runs(checkpoint, operator)]
         flaws = (operator_files.flaw_of_run(checkpoint, operator, checkpoint.next_batch) for operator in runs)
@@ -124,7 +124,7 @@ class Soundness:
             self._newest[most] = next((candidate for candidate in candidates if self.is_sound(candidate)), None)
         return self._newest[most]
 
-    def mend(self, most: int | None = None) -> str:
+    def remedy(self, most: int | None = None) -> str:
         """Return what to do when the checkpoint cannot be used as it is."""
         root = self._known.checkpoint.root
         if self._known.unknown is not None:
@@ -172,7 +172,7 @@ class Soundness:
         versions = state_versions.loadable(known.checkpoint, known.undamaged(store))
         if known.logs.repairs:
             return versions  # it goes back to an older snapshot by itself
-        kept = state_versions.own_files(known.checkpoint, store)
+        kept = state_versions.committed_files(known.checkpoint, store)
         snapshots = sorted({file.version for file in kept if file.kind in SNAPSHOTS})
         for file in kept:
             path = f"{store.folder}/{file.name}"

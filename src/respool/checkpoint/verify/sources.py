@@ -21,11 +21,11 @@ def sources(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
         wrong = known.sources.wrong(source, last)
         if last < end:
             what = f"The log of input files in sources/{source} ends with entry {last}; offsets/{newest} names {end}."
-            yield Finding(what, sound.mend())
+            yield Finding(what, sound.remedy())
         elif wrong is not None and wrong[0] in known.sources.denied:
             yield unreadable(wrong[0], "permission denied")
         elif wrong is not None:
-            yield Finding(f"{wrong[0]} {wrong[1]}: Spark cannot tell which input files it has read.", sound.mend())
+            yield Finding(f"{wrong[0]} {wrong[1]}: Spark cannot tell which input files it has read.", sound.remedy())
     yield from _kafka(known, newest)
 
 

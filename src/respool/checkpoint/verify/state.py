@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from respool.checkpoint import operator_files, provenance, reachability, state_versions
-from respool.checkpoint.operator_files import Flaw
+from respool.checkpoint.operator_files import OperatorFlaw
 from respool.checkpoint.state_versions import StateLoad
 from respool.checkpoint.verify.damage import rewind, unreadable
 from respool.checkpoint.verify.soundness import CheckpointScan, Soundness, by_path, clip, users
@@ -34,7 +34,7 @@ def operators(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
         beyond = [run for run in operator_files.runs(checkpoint, operator) if run > newest]
         if beyond:
             what = f"state/{operator}/_metadata/v2/{beyond[-1]} is of a batch after the newest, {newest}"
-            yield Finding(f"{what}: Spark will use it, and with it perhaps the wrong schema.", sound.mend())
+            yield Finding(f"{what}: Spark will use it, and with it perhaps the wrong schema.", sound.remedy())
 
 
 def provider(known: CheckpointScan) -> Iterator[Finding]:
@@ -54,7 +54,7 @@ def next_state(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
         try:
             load = state_versions.load_of(known.checkpoint, store, version)
         except CheckpointError as error:
-            yield Finding(f"{store.folder}: {error}", sound.mend())
+            yield Finding(f"{store.folder}: {error}", sound.remedy())
             continue
         wrong = [file for file in files_of(load) if known.damage(store, file) is not None]
         if load.snapshot in wrong and len(wrong) == 1 and _falls_back(known, store, version):
@@ -113,7 +113,7 @@ def stale_state(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
         what = (
             f"{few(later)} {'is' if len(later) == 1 else 'are'} of batches after the newest, {newest}: when the query"
         )
-        yield Finding(f"{what} gets there, Spark may load them in place of its own state.", sound.mend())
+        yield Finding(f"{what} gets there, Spark may load them in place of its own state.", sound.remedy())
     partitions, version = known.partitions(checkpoint.next_batch), checkpoint.next_batch
     for (_, partition, _), store in sorted(known.stores.items()):
         if partitions is not None and partition >= partitions and any(file.version == version for file in store.files):
@@ -186,7 +186,7 @@ def _once_written(known: CheckpointScan, operator: int) -> Iterator[Finding]:
             yield note(f"{schema} is missing.", how)
 
 
-def _flawed(flaw: Flaw, root: str, sound: Soundness) -> Finding:
+def _flawed(flaw: OperatorFlaw, root: str, sound: Soundness) -> Finding:
     if flaw.denied:
         return unreadable(flaw.path, "permission denied")
     if flaw.unknown:
@@ -197,7 +197,7 @@ def _flawed(flaw: Flaw, root: str, sound: Soundness) -> Finding:
         )
         how = f"{copied} its .crc file. If it is only mounted elsewhere here, nothing is to be done."
         return Finding(f"{flaw.path} {flaw.what}.", how)
-    return Finding(f"{flaw.path} {flaw.what}: Spark does not start.", sound.mend())
+    return Finding(f"{flaw.path} {flaw.what}: Spark does not start.", sound.remedy())
 
 
 def _falls_back(known: CheckpointScan, store: StateStore, version: int) -> bool:
@@ -231,14 +231,14 @@ def _damaged(known: CheckpointScan, sound: Soundness, store: StateStore, file: S
     path = f"{store.folder}/{file.name}"
     if path in known.state.denied:
         return unreadable(path, "permission denied")
-    return Finding(f"{path} is damaged: {known.damage(store, file)}. Spark cannot load the state.", sound.mend())
+    return Finding(f"{path} is damaged: {known.damage(store, file)}. Spark cannot load the state.", sound.remedy())
 
 
 def _missing(known: CheckpointScan, store: StateStore) -> Iterator[Finding]:
     """Find versions that are missing between others, though no batch's clean-up takes such."""
     checkpoint = known.checkpoint
     first = checkpoint.commits[0] + 1 if known.has_ids and checkpoint.commits else 0
-    own = {file.version for file in state_versions.own_files(checkpoint, store)}
+    own = {file.version for file in state_versions.committed_files(checkpoint, store)}
     there = [version for version in own if first <= version <= checkpoint.next_batch]
     for before, other in pairwise(spans(sorted(there))):
         lost = numbers(before.last + 1, other.first - 1)
