@@ -144,6 +144,8 @@ def test_input_files_after_the_batch_are_read_again_and_the_log_is_cut(tmp_path:
     for batch, same_range, again, logs in (
         (2, False, 2, ["3", "2"]),
         (2, True, 2, ["3"]),
+        (1, False, 3, ["3", "2", "1"]),
+        (0, True, 4, ["3", "2", "1"]),
         (0, False, 4, ["3", "2", "1", "0"]),
     ):
         result = plan(tmp_path, batch, same_range=same_range)
@@ -151,6 +153,7 @@ def test_input_files_after_the_batch_are_read_again_and_the_log_is_cut(tmp_path:
         moved = [move.source for move in result.journal.moves if move.source.startswith("sources")]
         assert moved == [f"sources/0/{name}" for name in logs]
         assert "Input files are gone" in result.refusals[0].why
+        assert not any("does not name all files" in note for note in result.notes)
 
 
 # The sink, and the query's id
@@ -218,6 +221,18 @@ def test_all_ids_that_the_query_had_the_newest_last(tmp_path: Path) -> None:
     assert query_ids(written(tmp_path, {})) == (first, second)
     (tmp_path / "metadata").unlink()
     assert query_ids(written(tmp_path, {})) == (first, second)
+
+
+def test_an_id_that_was_taken_back_is_still_the_querys(tmp_path: Path) -> None:
+    """A savepoint that was made under it is not of another query."""
+    small_checkpoint.kafka(tmp_path)
+    files = LocalFiles(tmp_path)
+    apply.apply(plan(tmp_path, 4, new_query_id=True).journal, files)
+    second = json.loads((tmp_path / "metadata").read_text())["id"]
+    apply.apply(plan(tmp_path, 3, replace(WORLD, now=NOW + timedelta(seconds=1))).journal, files)
+    for seconds in (2, 3):
+        apply.apply(undo(tmp_path, seconds), files)
+    assert query_ids(written(tmp_path, {})) == (second, "8491b5b1-af43-4266-97d6-99e64b7a775c")
 
 
 # Undo
