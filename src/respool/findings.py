@@ -1,8 +1,8 @@
 """What a check of a checkpoint found, and what to do about it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 CheckStatus = Literal["ok", "note", "unchecked", "broken"]
 _ORDER: tuple[CheckStatus, ...] = ("broken", "unchecked", "note")
@@ -40,6 +40,10 @@ class CheckResult:
     name: str
     status: CheckStatus
     findings: tuple[Finding, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as `--json` prints it."""
+        return {"name": self.name, "status": self.status, "found": [asdict(finding) for finding in self.findings]}
 
 
 def check(name: str, findings: Iterable[Finding]) -> CheckResult:

@@ -6,6 +6,7 @@ from typing import Any
 
 from respool.checkpoint.query_shape import OperatorShape, QueryShape, StateTableSchema
 from respool.format.state_schema import DEFAULT
+from respool.text import plural
 
 _MODES = {"timeMode": "time mode", "outputMode": "output mode"}
 _SORTS = {"ValueState": "a value", "ListState": "a list", "MapState": "a map", "TimerState": "timers"}
@@ -39,7 +40,7 @@ def compare(old: QueryShape, new: QueryShape) -> Compatibility:
 def _sources(old: QueryShape, new: QueryShape) -> Iterator[str]:
     if old.sources != new.sources:
         yield (
-            f"the query had {_count(old.sources, 'source')} and has {new.sources} now: "
+            f"the query had {plural(old.sources, 'source')} and has {new.sources} now: "
             "Spark does not know which one stopped where."
         )
 
@@ -134,10 +135,6 @@ def _part(table: StateTableSchema) -> str:
     return "" if table.store == DEFAULT else f", store {table.store}"
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
-
-
 _NAMES = {
     "long": "BIGINT",
     "integer": "INT",
@@ -178,10 +175,16 @@ def is_compatible(new: Any, old: Any) -> bool:
                 for here, there in zip(mine, theirs, strict=True)
             )
         case {"type": "array"}, {"type": "array"}:
-            return (old["containsNull"] or not new["containsNull"]) and is_compatible(new["elementType"], old["elementType"])
+            return (old["containsNull"] or not new["containsNull"]) and is_compatible(
+                new["elementType"], old["elementType"]
+            )
         case {"type": "map"}, {"type": "map"}:
             nulls = old["valueContainsNull"] or not new["valueContainsNull"]
-            return nulls and is_compatible(new["keyType"], old["keyType"]) and is_compatible(new["valueType"], old["valueType"])
+            return (
+                nulls
+                and is_compatible(new["keyType"], old["keyType"])
+                and is_compatible(new["valueType"], old["valueType"])
+            )
         case _:
             return bool(new == old)
 
@@ -191,7 +194,9 @@ def is_avro_readable(new: Any, old: Any) -> bool:
     match new, old:
         case {"type": "struct", "fields": mine}, {"type": "struct", "fields": theirs}:
             before = {field["name"]: field["type"] for field in theirs}
-            return all(field["name"] not in before or is_avro_readable(field["type"], before[field["name"]]) for field in mine)
+            return all(
+                field["name"] not in before or is_avro_readable(field["type"], before[field["name"]]) for field in mine
+            )
         case {"type": "array"}, {"type": "array"}:
             return is_avro_readable(new["elementType"], old["elementType"])
         case {"type": "map"}, {"type": "map"}:

@@ -99,7 +99,9 @@ def flaw_of_schema(checkpoint: CheckpointSnapshot, path: str) -> OperatorFlaw | 
 
 
 def _flaw_of_error(path: str, error: Exception) -> OperatorFlaw:
-    return OperatorFlaw(path, reason(error), denied=is_denied(error), unknown=isinstance(error, UnknownFormatVersionError))
+    return OperatorFlaw(
+        path, reason(error), denied=is_denied(error), unknown=isinstance(error, UnknownFormatVersionError)
+    )
 
 
 def _flaw_of_address(checkpoint: CheckpointSnapshot, path: str, address: str) -> OperatorFlaw | None:

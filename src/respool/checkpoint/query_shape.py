@@ -131,7 +131,9 @@ def _tables_of_runs(checkpoint: CheckpointSnapshot, path: str, text: str) -> Ite
                 families.setdefault(family.name, []).append(family)
     for name, schemas in sorted(families.items()):
         *older, newest = schemas
-        yield StateTableSchema(state_schema.DEFAULT, name, newest.key, newest.value, tuple(family.value for family in older))
+        yield StateTableSchema(
+            state_schema.DEFAULT, name, newest.key, newest.value, tuple(family.value for family in older)
+        )
 
 
 def _families(checkpoint: CheckpointSnapshot, path: str) -> tuple[ColumnFamily, ...]:

@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.state_versions import StateLoad
 from respool.errors import BatchUnavailableError, CheckpointError
 from respool.format import layout, logs
-from respool.format.model import InclusiveRange, StateStore, spans
+from respool.format.model import InclusiveRange, StateStore, intersect, spans, spans_text
 from respool.format.positions import SourceKind, kind_of
 
 _MOST_LOADS = 2_000  # loads of a store's version that are checked for a message
@@ -108,7 +108,7 @@ def reachable_text(checkpoint: CheckpointSnapshot, same_range: bool = False, shi
     shown = spans(
         [batch + shift for batch in candidates if batch + shift >= 0 and not why(checkpoint, batch, same_range)]
     )
-    text = ", ".join(str(span.first) if span.first == span.last else f"{span.first} to {span.last}" for span in shown)
+    text = spans_text(shown)
     return f"{text} (as far as can be seen without reading all state files)" if text and not reads_state else text
 
 
@@ -138,16 +138,29 @@ def _candidates(checkpoint: CheckpointSnapshot, span: InclusiveRange, last: int)
 
 
 def expected_stores(checkpoint: CheckpointSnapshot, version: int) -> list[StateStore]:
-    """Return the stores that a version of the state must have; one that is not there at all comes without files."""
-    there = {(store.operator, store.partition, store.name): store for store in checkpoint.stores}
-    operators = sorted({store.operator for store in checkpoint.stores} | operators_named(checkpoint))
+    """Return the stores that a version of the state must have; a store that is missing has no files."""
+    operators = {store.operator for store in checkpoint.stores} | operators_named(checkpoint)
+    return stores_of(checkpoint, operators, checkpoint.partitions(version - 1), checkpoint.stores)
+
+
+def stores_of(
+    checkpoint: CheckpointSnapshot, operators: Iterable[int], partitions: int | None, existing: Iterable[StateStore]
+) -> list[StateStore]:
+    """Return the stores that operators must have with a number of partitions; a store that is missing has no files.
+
+    Args:
+        checkpoint: The checkpoint.
+        operators: The numbers of the operators.
+        partitions: The query's number of partitions; None when it is unknown.
+        existing: The stores that exist.
+    """
+    by_place = {(store.operator, store.partition, store.name): store for store in existing}
     stores = []
-    for operator in operators:
-        for partition in range(checkpoint.partitions_of(operator, checkpoint.partitions(version - 1))):
+    for operator in sorted(operators):
+        for partition in range(checkpoint.partitions_of(operator, partitions)):
             for name in checkpoint.store_names(operator) or ("default",):
-                folder = f"state/{operator}/{partition}" + ("" if name == "default" else f"/{name}")
-                empty = StateStore(operator, partition, name, folder, ())
-                stores.append(there.get((operator, partition, name), empty))
+                empty = StateStore(operator, partition, name, layout.store_folder(operator, partition, name), ())
+                stores.append(by_place.get((operator, partition, name), empty))
     return stores
 
 
@@ -210,13 +223,7 @@ def _loadable_everywhere(checkpoint: CheckpointSnapshot) -> list[InclusiveRange]
     """Return the versions that every store on disk can load, by the names of the files."""
     common = [InclusiveRange(0, checkpoint.offsets[-1] + 1)]
     for store in checkpoint.stores:
-        own = state_versions.loadable(checkpoint, store)
-        common = [
-            InclusiveRange(max(a.first, b.first), min(a.last, b.last))
-            for a in common
-            for b in own
-            if max(a.first, b.first) <= min(a.last, b.last)
-        ]
+        common = intersect(common, state_versions.loadable(checkpoint, store))
     return common
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from respool.checkpoint import provenance
 from respool.errors import CheckpointError, CheckpointNotFoundError, UnreadableFileError
-from respool.format import layout, logs, positions, state_schema
+from respool.format import layout, logs, state_schema
 from respool.format.model import CommitLogEntry, OffsetLogEntry, StateStore
 from respool.storage.folder import FolderListing, FolderReader, read_error
 
@@ -75,6 +75,10 @@ class CheckpointSnapshot:
     def planned(self, batch: int) -> OffsetLogEntry:
         """Return what a batch was to read; raise CheckpointError when its file is not there, or damaged."""
         return self._log(f"offsets/{batch}", logs.parse_offset_log)
+
+    def kafka_ends(self, batch: int) -> dict[tuple[str, int], int]:
+        """Return the next Kafka offsets to read after a batch, by topic and partition; raise as `planned` does."""
+        return self.planned(batch).kafka_ends()
 
     def newest_planned(self) -> OffsetLogEntry:
         """Return what the newest batch was to read, or the newest one whose file is not damaged."""
@@ -172,8 +176,7 @@ def topics(checkpoint: CheckpointSnapshot) -> set[str]:
     """Return the Kafka topics that the query read in its newest batch."""
     if not checkpoint.offsets:
         return set()
-    newest = checkpoint.newest_planned()
-    return {topic for source in newest.sources for topic, _ in positions.kafka_parts(source.end)}
+    return {topic for topic, _ in checkpoint.newest_planned().kafka_ends()}
 
 
 def require_listed(checkpoint: CheckpointSnapshot) -> None:

@@ -13,6 +13,7 @@ from respool.errors import BatchUnavailableError, CheckpointError, DamagedFileEr
 from respool.format.model import SNAPSHOTS, InclusiveRange, StateFile, StateStore, spans
 from respool.format.state_files import sst_files
 from respool.storage.folder import read_error
+from respool.text import number_range
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def load_of(checkpoint: CheckpointSnapshot, store: StateStore, version: int) -> 
     if count:
         first = next(number for number in range(start + 1, version + 1) if number not in by_version)
         last = next(number for number in range(version, start, -1) if number not in by_version)
-        what = f"version {first}" if count == 1 else f"versions {first} to {last}"
+        what = f"{'version' if count == 1 else 'versions'} {number_range(first, last)}"
         since = f"its newest snapshot is of version {start}" if snapshot else "it has no snapshot"
         raise BatchUnavailableError(f"The state of {store.place} lacks {what}: {since}")
     return StateLoad(store, snapshot, tuple(by_version[number] for number in range(start + 1, version + 1)))

@@ -36,11 +36,6 @@ def batch(name: str) -> int | None:
     return int(name) if _BATCH.fullmatch(name) else None
 
 
-def entry(name: str) -> int | None:
-    """Return the number of an entry of a log of files, from its name, which can end with `.compact`."""
-    return batch(name.removesuffix(".compact"))
-
-
 def operator(name: str) -> int | None:
     """Return the number of an operator, or of a partition, from the name of its folder; None for any other name."""
     return int(name) if _OPERATOR.fullmatch(name) else None
@@ -78,10 +73,26 @@ def run_files(folders: Mapping[str, list[str]]) -> list[tuple[int, str]]:
     return sorted(files)
 
 
+def store_folder(operator: int, partition: int, store: str) -> str:
+    """Return the folder of a state store."""
+    return f"state/{operator}/{partition}" + ("" if store == "default" else f"/{store}")
+
+
+def hidden_checksum(path: str) -> str:
+    """Return the path of Hadoop's checksum file of a file: `folder/.name.crc`."""
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}.{name}.crc"
+
+
+def visible_checksum(path: str) -> str:
+    """Return the path of Spark's own checksum file of a file: `folder/name.crc`."""
+    return f"{path}.crc"
+
+
 def companions(name: str, names: "frozenset[str] | set[str]") -> list[str]:
     """Return the checksum files of a file, among the names of its folder: Hadoop's hidden ones and Spark's own."""
-    own = f"{name}.crc"
-    return [companion for companion in (f".{name}.crc", own, f".{own}.crc") if companion in names]
+    own = visible_checksum(name)
+    return [companion for companion in (hidden_checksum(name), own, hidden_checksum(own)) if companion in names]
 
 
 def is_companion(name: str) -> bool:

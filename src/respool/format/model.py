@@ -6,8 +6,11 @@ version 0 is empty.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, Literal, NamedTuple
+
+from respool.format.positions import kafka_parts
+from respool.text import number_ranges
 
 StateKind = Literal["delta", "snapshot", "changelog", "zip"]
 MOST_PARTITIONS = 100_000  # of a query's state; more than any query has
@@ -46,8 +49,12 @@ class OffsetLogEntry:
     sources: tuple[SourceOffsets, ...]
 
     def end(self, source: str) -> Any:
-        """Return the position of a source, None when it has none."""
+        """Return the position of a source; None when it has none."""
         return next((entry.end for entry in self.sources if entry.source == source), None)
+
+    def kafka_ends(self) -> dict[tuple[str, int], int]:
+        """Return the next Kafka offsets to read after the batch, by topic and partition."""
+        return {partition: end for source in self.sources for partition, end in kafka_parts(source.end).items()}
 
 
 @dataclass(frozen=True)
@@ -132,6 +139,16 @@ class InclusiveRange:
     first: int
     last: int
 
+    def __contains__(self, number: int) -> bool:
+        """Return whether a number is in the range."""
+        return self.first <= number <= self.last
+
+
+def intersect(some: Iterable[InclusiveRange], others: Iterable[InclusiveRange]) -> list[InclusiveRange]:
+    """Return the ranges of numbers that are both in one of `some` and in one of `others`."""
+    bounds = ((max(a.first, b.first), min(a.last, b.last)) for a, b in product(some, others))
+    return [InclusiveRange(first, last) for first, last in bounds if first <= last]
+
 
 def spans(numbers: Sequence[int]) -> list[InclusiveRange]:
     """Return sorted numbers as runs without a gap."""
@@ -150,5 +167,5 @@ def spans(numbers: Sequence[int]) -> list[InclusiveRange]:
 
 
 def spans_text(ranges: Iterable[InclusiveRange]) -> str:
-    """Return batches for people."""
-    return ", ".join(f"{span.first}" if span.first == span.last else f"{span.first} to {span.last}" for span in ranges)
+    """Return ranges as text: '3, 5 to 12'."""
+    return number_ranges((span.first, span.last) for span in ranges)

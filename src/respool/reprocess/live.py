@@ -2,21 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from respool.checkpoint.ownership import RunRecord, read_run_record
-from respool.checkpoint.position import kafka_ends
-from respool.checkpoint.snapshot import CheckpointSnapshot
+from respool.checkpoint.position import read_position, topic_ends
 from respool.errors import CheckpointError
 from respool.locations import local_path
 from respool.storage.open import open_reader
 
 if TYPE_CHECKING:
     from respool.pipeline.definition import Pipeline
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
@@ -48,13 +44,11 @@ def read_live(checkpoint: str, pipeline: "Pipeline") -> LiveQuery | None:
     run = read_run_record(files)
     if run is not None:
         _check(checkpoint, run, pipeline)
-    found = CheckpointSnapshot(files)
-    if not found.commits:
+    position = read_position(files)
+    if position.batch is None:
         return None
-    batch = found.commits[-1]
-    planned = found.planned(batch)
-    watermark = _EPOCH + timedelta(milliseconds=planned.watermark_ms) if planned.watermark_ms else None
-    return LiveQuery(checkpoint, batch, watermark, kafka_ends(planned, pipeline.topic))
+    ends = topic_ends(position.ends, pipeline.topic)
+    return LiveQuery(checkpoint, position.batch, position.watermark, ends)
 
 
 def _check(checkpoint: str, run: RunRecord, pipeline: "Pipeline") -> None:

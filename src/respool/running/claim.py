@@ -11,7 +11,6 @@ from respool.checkpoint.journal import history
 from respool.checkpoint.ownership import RUN, RunRecord, fork_of, promotion_of, read_run_record
 from respool.errors import CheckpointError, UnfinishedChangeError
 from respool.format import layout, logs
-from respool.format.positions import kafka_parts
 from respool.locations import local_path
 from respool.pipeline.fingerprint import changed
 from respool.sinks import protocol
@@ -127,7 +126,7 @@ def _topics(files: FolderReader) -> set[str] | None:
         newest = logs.parse_offset_log(path, logs.decode(path, files.read(path)))
     except CheckpointError:
         return None  # Spark will tell what is wrong with it
-    return {topic for source in newest.sources for topic, _ in kafka_parts(source.end)}
+    return {topic for topic, _ in newest.kafka_ends()}
 
 
 def _files(checkpoint: str) -> FolderWriter:

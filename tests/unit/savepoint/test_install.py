@@ -221,8 +221,8 @@ def test_a_fork_is_fenced_before_its_first_file_is_there(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(install, "stage", staged)
     install.carry_out_fork(journal(brought, "fork", LogEnds(-1, -1)), brought, to)
-    (content,) = fence
-    assert content.startswith(apply.FENCE)
+    (text,) = fence
+    assert text.startswith(apply.FENCE)
     assert content(tmp_path / "new").keys() == set(brought.paths)
 
 

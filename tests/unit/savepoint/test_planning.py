@@ -228,7 +228,7 @@ def test_a_savepoint_that_is_ahead_skips_what_lies_between(tmp_path: Path) -> No
 def test_a_savepoint_is_ahead_of_a_checkpoint_that_has_read_nothing_of_its_source(tmp_path: Path) -> None:
     there = small_checkpoint.kafka(tmp_path / "c", 1, more={"offsets/0": offsets(None, shuffle_partitions="1")})
     plan = restored(savepoint(tmp_path), there, tmp_path / "c")
-    assert plan.readings[0].skipped == (Part("visits-0", 0, 20),)
+    assert plan.readings[0].skipped == (PartitionRange("visits-0", 0, 20),)
     assert plan.notes == (AHEAD, NOT_ASKED)
 
 

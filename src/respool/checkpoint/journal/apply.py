@@ -313,8 +313,7 @@ def _do(step: Step, files: FolderWriter, sinks: Mapping[str, FolderWriter]) -> N
 
 def _replace(step: Replace, files: FolderWriter) -> None:
     # Hadoop's checksum of the old text would not fit the new one.
-    folder, _, name = step.path.rpartition("/")
-    files.delete(f"{folder}/.{name}.crc" if folder else f".{name}.crc")
+    files.delete(layout.hidden_checksum(step.path))
     if step.new is None:
         files.delete(step.path)
     else:

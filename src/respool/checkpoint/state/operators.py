@@ -148,5 +148,9 @@ def _choices(operator: Operator) -> list[StateChoice]:
         variables = [
             StateChoice(operator, f"--var {name.name}", f"a {name.sort} for each key") for name in operator.variables
         ]
-        return [*variables, StateChoice(operator, "--timers", "the registered timers")] if operator.has_timers else variables
+        return (
+            [*variables, StateChoice(operator, "--timers", "the registered timers")]
+            if operator.has_timers
+            else variables
+        )
     return [StateChoice(operator, "", "a row for each key")]

@@ -207,7 +207,9 @@ def _require_changes(
     for store in _stores(checkpoint, operator, changes.last):
         if named in operator.stores and store.name != named:
             continue
-        versions = {file.version for file in state_versions.committed_files(checkpoint, store) if file.kind not in SNAPSHOTS}
+        versions = {
+            file.version for file in state_versions.committed_files(checkpoint, store) if file.kind not in SNAPSHOTS
+        }
         if not versions:
             raise CheckpointError(
                 f"{_sentence(operator)} keeps its state in RocksDB without changelog: what a batch changed is not "

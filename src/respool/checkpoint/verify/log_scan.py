@@ -114,7 +114,9 @@ def _parsed(
                     raise data
                 yield batch, parse(path, logs.decode(path, data))
             except (CheckpointError, OSError) as error:
-                bad[path] = UnusableLogFile(reason(error), is_denied(error), isinstance(error, UnknownFormatVersionError))
+                bad[path] = UnusableLogFile(
+                    reason(error), is_denied(error), isinstance(error, UnknownFormatVersionError)
+                )
 
 
 def _facts(

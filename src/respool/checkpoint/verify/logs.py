@@ -15,7 +15,7 @@ from respool.findings import Finding, note
 from respool.format import logs
 from respool.format.model import spans
 from respool.storage.folder import is_denied, reason
-from respool.text import numbers
+from respool.text import number_range
 
 _UUID = re.compile(r"[0-9a-fA-F]{1,8}(-[0-9a-fA-F]{1,4}){3}-[0-9a-fA-F]{1,12}")
 _IN_TIME = "Nothing. Spark deletes it in time."
@@ -49,7 +49,7 @@ def offsets(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
     batches = known.checkpoint.offsets
     newest = batches[-1] if batches else -1
     for batch, bad in _bad(known, "offsets"):
-        lost = numbers(batch + 1, min(batch + 2, newest + 1))
+        lost = number_range(batch + 1, min(batch + 2, newest + 1))
         yield _damaged(known, sound, f"offsets/{batch}", bad, batch >= newest - 1, f"batches {lost}")
     if is_async(known):
         what = (
@@ -59,11 +59,11 @@ def offsets(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
         yield note(what, how)
         return
     for first, last in _gaps(batches):
-        what = f"offsets/{numbers(first, last)} {'is' if first == last else 'are'} missing"
+        what = f"offsets/{number_range(first, last)} {'is' if first == last else 'are'} missing"
         if last == newest - 1:
             yield Finding(f"{what}: a start needs what batch {last} was to read.", sound.remedy())
         else:
-            lost = numbers(first, min(last + 2, newest + 1))
+            lost = number_range(first, min(last + 2, newest + 1))
             yield note(f"{what}: batches {lost} cannot be rewound to.", "Nothing: a start does not need it.")
 
 
@@ -74,11 +74,11 @@ def commits(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
         needed = batch == batches[-1]
         yield _damaged(known, sound, f"commits/{batch}", bad, needed, f"batch {batch + 1}")
     for first, last in () if is_async(known) else _gaps(batches):
-        what = f"commits/{numbers(first, last)} {'is' if first == last else 'are'} missing"
+        what = f"commits/{number_range(first, last)} {'is' if first == last else 'are'} missing"
         how = "Nothing: a start does not need it."
         if sound.newest(first) is not None:
             how += f" To close the gap, {_lower(sound.remedy(first))}"
-        yield note(f"{what}: batches {numbers(first + 1, last + 1)} cannot be rewound to.", how)
+        yield note(f"{what}: batches {number_range(first + 1, last + 1)} cannot be rewound to.", how)
 
 
 def writer(known: CheckpointScan) -> Iterator[Finding]:
@@ -104,7 +104,7 @@ def order(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
         what = f"commits/{last} is beyond the newest batch in offsets, {newest}: Spark runs that again, then fails."
         yield Finding(what, sound.remedy())
     elif last < newest - 1 and not is_async(known):
-        missing = numbers(last + 1, newest - 1)
+        missing = number_range(last + 1, newest - 1)
         does = "cannot load the state" if known.has_ids else f"runs batch {newest} again, but none before it"
         what = f"commits/{missing} and commits/{newest} are missing at the end: Spark {does}."
         way = sound.remedy(last + 1)
@@ -166,7 +166,9 @@ def _bad(known: CheckpointScan, folder: str) -> list[tuple[int, UnusableLogFile]
     return sorted((int(name), known.logs.bad[f"{folder}/{name}"]) for where, name in paths if where == folder)
 
 
-def _damaged(known: CheckpointScan, sound: Soundness, path: str, bad: UnusableLogFile, needed: bool, lost: str) -> Finding:
+def _damaged(
+    known: CheckpointScan, sound: Soundness, path: str, bad: UnusableLogFile, needed: bool, lost: str
+) -> Finding:
     if bad.denied:
         return unreadable(path, bad.why)
     if not needed:

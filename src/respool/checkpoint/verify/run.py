@@ -11,7 +11,7 @@ from respool.checkpoint.verify.soundness import CheckpointScan, Soundness
 from respool.checkpoint.verify.source_log import SourceLogs
 from respool.checkpoint.verify.state_scan import StateScan, read_state
 from respool.findings import CheckResult, Finding, check
-from respool.format import state_files
+from respool.format import layout, state_files
 
 _NEWEST = 2  # of so many files of each log the hidden checksums are compared
 
@@ -91,10 +91,10 @@ def _changed(checkpoint: CheckpointSnapshot) -> list[str]:
     """Return the files a start reads first that are not as Spark wrote them, by their hidden checksums."""
     paths = ["metadata", *(f"offsets/{batch}" for batch in checkpoint.offsets[-_NEWEST:])]
     paths += [f"commits/{batch}" for batch in checkpoint.commits[-_NEWEST:]]
-    beside = {path: "/".join([*path.split("/")[:-1], f".{path.rpartition('/')[2]}.crc"]) for path in paths}
+    checksums = {path: layout.hidden_checksum(path) for path in paths}
     there = {
         path: crc
-        for path, crc in beside.items()
+        for path, crc in checksums.items()
         if crc.rpartition("/")[2] in checkpoint.folders.get(path.rpartition("/")[0], ())
     }
     read = checkpoint.files.read_many([*there, *there.values()])

@@ -12,7 +12,7 @@ from respool.checkpoint.verify.log_scan import LogScan
 from respool.checkpoint.verify.source_log import SourceLogs
 from respool.checkpoint.verify.state_scan import StateScan
 from respool.format import layout
-from respool.format.model import SNAPSHOTS, InclusiveRange, StateFile, StateStore
+from respool.format.model import SNAPSHOTS, InclusiveRange, StateFile, StateStore, intersect
 
 
 @dataclass(frozen=True)
@@ -81,14 +81,7 @@ class CheckpointScan:
 
     def expected(self, partitions: int | None) -> list[StateStore]:
         """Return the stores that must be there; one that is not comes without files."""
-        stores = []
-        for operator in self.operators:
-            for partition in range(self.checkpoint.partitions_of(operator, partitions)):
-                for name in self.checkpoint.store_names(operator) or ("default",):
-                    folder = f"state/{operator}/{partition}" + ("" if name == "default" else f"/{name}")
-                    empty = StateStore(operator, partition, name, folder, ())
-                    stores.append(self.stores.get((operator, partition, name), empty))
-        return stores
+        return reachability.stores_of(self.checkpoint, self.operators, partitions, self.stores.values())
 
     def undamaged(self, store: StateStore) -> StateStore:
         """Return a store without its damaged files."""
@@ -146,7 +139,7 @@ class Soundness:
         if before is not None and (last.back or (last.version == 1 and len(last.sources) != len(before.sources))):
             return False
         return (
-            _within(self._sound_versions(last.partitions), batch)
+            any(batch in span for span in self._sound_versions(last.partitions))
             and all(known.sources.wrong(source, end) is None for source, end in last.log_ends)
             and not any(self._flawed(operator, batch) for operator in known.operators)
         )
@@ -162,7 +155,7 @@ class Soundness:
         if partitions not in self._common:
             versions = [InclusiveRange(0, self._known.checkpoint.next_batch)]
             for store in self._known.expected(partitions):
-                versions = _both(versions, self._versions(store))
+                versions = intersect(versions, self._versions(store))
             self._common[partitions] = versions
         return self._common[partitions]
 
@@ -177,7 +170,7 @@ class Soundness:
         for file in kept:
             path = f"{store.folder}/{file.name}"
             if file.kind in SNAPSHOTS and path in known.state.damaged and path not in known.state.movable:
-                versions = _both(versions, _all_but(file.version, _after(snapshots, file.version)))
+                versions = intersect(versions, _all_but(file.version, _after(snapshots, file.version)))
         return versions
 
 
@@ -190,7 +183,7 @@ def users(snapshots: Sequence[int], file: StateFile) -> InclusiveRange | None:
 
 def clip(span: InclusiveRange | None, within: Iterable[InclusiveRange]) -> list[InclusiveRange]:
     """Return the parts of a span that lie in others."""
-    return _both([span], within) if span is not None else []
+    return intersect([span], within) if span is not None else []
 
 
 def by_path(known: CheckpointScan) -> Mapping[str, tuple[StateStore, StateFile]]:
@@ -208,17 +201,3 @@ _NEVER = 1 << 62
 
 def _all_but(first: int, after: int) -> list[InclusiveRange]:
     return [InclusiveRange(0, first - 1), InclusiveRange(after, _NEVER)]
-
-
-def _both(some: Iterable[InclusiveRange], other: Iterable[InclusiveRange]) -> list[InclusiveRange]:
-    others = list(other)
-    return [
-        InclusiveRange(max(a.first, b.first), min(a.last, b.last))
-        for a in some
-        for b in others
-        if max(a.first, b.first) <= min(a.last, b.last)
-    ]
-
-
-def _within(spans: Iterable[InclusiveRange], number: int) -> bool:
-    return any(span.first <= number <= span.last for span in spans)

@@ -11,8 +11,8 @@ from respool.checkpoint.verify.soundness import CheckpointScan, Soundness, by_pa
 from respool.errors import CheckpointError
 from respool.findings import Finding, note, unchecked
 from respool.format import state_stream
-from respool.format.model import SNAPSHOTS, StateFile, StateStore, spans
-from respool.text import few, numbers
+from respool.format.model import SNAPSHOTS, StateFile, StateStore, spans, spans_text
+from respool.text import few, number_range
 
 _BREAKS = {"zip": "Spark cannot load the state", "snapshot": "Spark cannot load the state"}
 _ASK = "Nothing was changed. Let Spark load the state to check it."
@@ -90,7 +90,7 @@ def older_state(known: CheckpointScan) -> Iterator[Finding]:
             lost = []
         what = f"{path} is damaged: {why}. A start does not need it"
         if lost:
-            batches = ", ".join(numbers(span.first, span.last) for span in lost)
+            batches = spans_text(lost)
             yield Finding(f"{what}; the batches {batches} cannot be rewound to.", "Nothing. Spark deletes it in time.")
         else:
             yield note(f"{what}, nor does a rewind.", "Nothing. Spark deletes it in time.")
@@ -241,7 +241,7 @@ def _missing(known: CheckpointScan, store: StateStore) -> Iterator[Finding]:
     own = {file.version for file in state_versions.committed_files(checkpoint, store)}
     there = [version for version in own if first <= version <= checkpoint.next_batch]
     for before, other in pairwise(spans(sorted(there))):
-        lost = numbers(before.last + 1, other.first - 1)
+        lost = number_range(before.last + 1, other.first - 1)
         what = (
             f"{store.folder} has no file of version {lost}: batches from {before.last + 1} on until the next snapshot"
         )

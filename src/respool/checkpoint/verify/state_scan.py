@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.verify import damage
 from respool.checkpoint.verify.damage import FileDamage
+from respool.format import layout
 from respool.format.model import StateStore
 from respool.storage.folder import FileInfo, is_denied, reason
 
@@ -135,12 +136,13 @@ def _wrong(tables: Mapping[str, int], wrong: Mapping[str, str]) -> str | None:
 
 def _checked_tables(store: StateStore) -> list[str]:
     """Return the SST files that have a checksum beside them; of others only the size is looked at."""
-    return sorted(name for name in store.tables if name.endswith(".sst") and f".{name}.crc" in store.tables)
+    return sorted(
+        name for name in store.tables if name.endswith(".sst") and layout.hidden_checksum(name) in store.tables
+    )
 
 
 def _companion_paths(path: str) -> tuple[str, str]:
-    folder, _, name = path.rpartition("/")
-    return f"{folder}/.{name}.crc", f"{path}.crc"
+    return layout.hidden_checksum(path), layout.visible_checksum(path)
 
 
 def _companions(path: str, names: Mapping[str, Set[str]]) -> list[str]:

@@ -1,6 +1,5 @@
 """`respool checkpoint`: look into a checkpoint, rewind it, and take that back. No JVM is started."""
 
-from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
@@ -127,7 +126,7 @@ def verify(
     unchecked = any(finding.status == "unchecked" for one in checks for finding in one.findings)
     if json:
         facts = {"checkpoint": where, "ok": not broken, "complete": not unchecked}
-        out_json({**facts, "checks": [asdict(one) for one in checks]})
+        out_json({**facts, "checks": [check.to_json() for check in checks]})
     else:
         for one in checks:
             print_result(f"{_MARKS[one.status]} {one.name}")
