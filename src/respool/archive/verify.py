@@ -6,6 +6,7 @@ from respool.archive.contents import ArchiveContents, PartitionContents
 from respool.archive.kafka_check import KafkaComparison, PartitionInKafka
 from respool.findings import CheckResult, Finding, check, note
 from respool.kafka.offsets import OffsetRange, shared, total
+from respool.text import plural
 
 _SHOWN = 3  # ranges of offsets that a finding names
 _LOST = "If a copy of the table has them, bring them back from there. Nothing else has them."
@@ -57,7 +58,7 @@ def _doubles(facts: ArchiveContents, fix: str) -> Iterator[Finding]:
     for one in facts.places:
         if one.surplus:
             yield Finding(
-                f"{one.place}: {_count(one.surplus, 'record')} too many, at {_offsets(one.doubles)}.",
+                f"{one.place}: {plural(one.surplus, 'record')} too many, at {_offsets(one.doubles)}.",
                 f"Leave one of each: {fix}",
             )
 
@@ -69,7 +70,7 @@ def _gaps(facts: ArchiveContents, kafka: KafkaComparison | None, fix: str) -> It
             continue
         if found is None:
             yield Finding(
-                f"{one.place}: {_count(one.missing, 'offset')} missing, {_offsets(one.gaps)}.",
+                f"{one.place}: {plural(one.missing, 'offset')} missing, {_offsets(one.gaps)}.",
                 "Kafka can tell whether these are records, and whether it still has them: name it with "
                 "--bootstrap-servers.",
             )
@@ -77,7 +78,7 @@ def _gaps(facts: ArchiveContents, kafka: KafkaComparison | None, fix: str) -> It
         between = [OffsetRange(one.first, one.last + 1)]
         if here := shared(found.records, between):
             yield Finding(
-                f"{one.place}: {_count(total(here), 'record')} missing, {_offsets(here)}. Kafka has {_them(here)}.",
+                f"{one.place}: {plural(total(here), 'record')} missing, {_offsets(here)}. Kafka has {_them(here)}.",
                 f"Refill: {fix}",
             )
         yield from _gone(one, found, shared(found.gone, between))
@@ -95,13 +96,13 @@ def _gone(one: PartitionContents, found: PartitionInKafka, gone: Sequence[Offset
     lost = [gap for gap in gone if gap.size > marker]
     if lost:
         yield Finding(
-            f"{one.place}: {_count(total(lost), 'offset')} missing, {_offsets(lost)}. Kafka no longer has "
+            f"{one.place}: {plural(total(lost), 'offset')} missing, {_offsets(lost)}. Kafka no longer has "
             f"{_them(lost)}.",
             _LOST,
         )
     if likely := [gap for gap in gone if gap.size <= marker]:
         yield note(
-            f"{one.place}: {_count(total(likely), 'offset')} missing that Kafka no longer has, {_offsets(likely)}; "
+            f"{one.place}: {plural(total(likely), 'offset')} missing that Kafka no longer has, {_offsets(likely)}; "
             "most likely transaction markers, as Kafka has them further on.",
             "",
         )
@@ -118,7 +119,7 @@ def _heads(facts: ArchiveContents, kafka: KafkaComparison | None, fix: str) -> I
             continue
         if here := shared(found.records, head):
             yield Finding(
-                f"{one.place}: the archive starts at offset {one.first:,}. Kafka has {_count(total(here), 'record')} "
+                f"{one.place}: the archive starts at offset {one.first:,}. Kafka has {plural(total(here), 'record')} "
                 f"before it, {_offsets(here)}.",
                 f"Refill: {fix}",
             )
@@ -142,25 +143,21 @@ def _kafka(kafka: KafkaComparison | None, why_not: str) -> Iterator[Finding]:
     behind = {place: one.behind for place, one in kafka.places.items() if one.behind > 0}
     if behind:
         each = ", ".join(f"{place} {count:,}" for place, count in behind.items())
-        yield note(f"The archive is {_count(sum(behind.values()), 'offset')} behind Kafka: {each}.", "")
+        yield note(f"The archive is {plural(sum(behind.values()), 'offset')} behind Kafka: {each}.", "")
 
 
 def _rejected(facts: ArchiveContents) -> Iterator[Finding]:
     rejected = sum(one.rejected for one in facts.places)
     if rejected:
-        yield note(f"{rejected:,} of {_count(facts.records, 'record')} do not decode. They are kept as they came.", "")
+        yield note(f"{rejected:,} of {plural(facts.records, 'record')} do not decode. They are kept as they came.", "")
 
 
 def _offsets(ranges: Sequence[OffsetRange]) -> str:
     few = ", ".join(str(one) for one in ranges[:_SHOWN])
     more = len(ranges) - _SHOWN
     word = "offset" if total(ranges) == 1 else "offsets"
-    return f"{word} {few}" + (f" and {_count(more, 'range')} more" if more > 0 else "")
+    return f"{word} {few}" + (f" and {plural(more, 'range')} more" if more > 0 else "")
 
 
 def _them(ranges: Sequence[OffsetRange]) -> str:
     return "it" if total(ranges) == 1 else "them"
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}" + ("" if number == 1 else "s")

@@ -1,6 +1,6 @@
 """How far both queries have read, and which versions of a table are compared."""
 
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from respool.checkpoint.position import QueryPosition
@@ -8,13 +8,10 @@ from respool.delta.log import open_table
 from respool.diff.model import ComparedOutput, DiffRequest
 from respool.errors import DiffError
 from respool.text import did_you_mean
-from respool.times import time_text
+from respool.times import EPOCH, time_text
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def then_version(request: DiffRequest, side: ComparedOutput) -> int | None:
@@ -51,7 +48,7 @@ def check_columns(request: DiffRequest, side: ComparedOutput) -> None:
 
 def _version_at(table: "DeltaTable", side: ComparedOutput, time: datetime) -> int | None:
     commits = sorted((int(one["version"]), int(one["timestamp"])) for one in table.history() if "timestamp" in one)
-    earlier = [version for version, stamp in commits if _EPOCH + timedelta(milliseconds=stamp) < time]
+    earlier = [version for version, stamp in commits if EPOCH + timedelta(milliseconds=stamp) < time]
     if earlier:
         return max(earlier)
     if commits and commits[0][0] == 0:

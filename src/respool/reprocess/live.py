@@ -2,17 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from respool.checkpoint.ownership import RunRecord, read_run_record
-from respool.checkpoint.position import kafka_ends
-from respool.checkpoint.snapshot import CheckpointSnapshot
+from respool.checkpoint.position import read_position, topic_ends
 from respool.errors import CheckpointError
 from respool.locations import local_path
 from respool.running.claim import run_record
 from respool.storage.open import open_reader
-from respool.times import EPOCH
 
 if TYPE_CHECKING:
     from respool.pipeline.definition import Pipeline
@@ -47,13 +45,11 @@ def read_live(checkpoint: str, pipeline: "Pipeline") -> LiveQuery | None:
     run = read_run_record(files)
     if run is not None:
         _check(checkpoint, run, pipeline)
-    found = CheckpointSnapshot(files)
-    if not found.commits:
+    position = read_position(files)
+    if position.batch is None:
         return None
-    batch = found.commits[-1]
-    planned = found.planned(batch)
-    watermark = EPOCH + timedelta(milliseconds=planned.watermark_ms) if planned.watermark_ms else None
-    return LiveQuery(checkpoint, batch, watermark, kafka_ends(planned, pipeline.topic))
+    ends = topic_ends(position.ends, pipeline.topic)
+    return LiveQuery(checkpoint, position.batch, position.watermark, ends)
 
 
 def _check(checkpoint: str, run: RunRecord, pipeline: "Pipeline") -> None:

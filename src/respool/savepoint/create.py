@@ -131,7 +131,7 @@ def _needed(checkpoint: CheckpointSnapshot, batch: int, chosen: bool) -> list[st
 def _require_sound(copied: str, origin: str) -> None:
     """Raise CheckpointError when what was copied is damaged, so that Spark could not start from it."""
     checks = verify(CheckpointSnapshot(open_reader(copied), is_copy=True))
-    found = [one for check in checks if check.status == "broken" for one in check.found]
+    found = [one for check in checks if check.status == "broken" for one in check.findings]
     if found:
         raise CheckpointError(
             f"The checkpoint {origin} is damaged: {found[0].what} See what can be done with: "

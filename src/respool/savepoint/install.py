@@ -69,7 +69,7 @@ def cargo(
                 written[path] = moved.encode(errors="surrogateescape")
     if query_id is not None:
         written["metadata"] = logs.metadata(query_id).encode()
-    stale = {f"{folder}{slash}.{name}.crc" for folder, slash, name in (path.rpartition("/") for path in written)}
+    stale = {layout.hidden_checksum(path) for path in written}
     brought = tuple(path for path in paths if path not in stale)
     facts = source.facts(brought) if files is None else {}
     known = None if files is None else {one.path: one for one in files}

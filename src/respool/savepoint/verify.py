@@ -42,7 +42,7 @@ def verify(savepoint: Savepoint, on_file: Tell = lambda done, total: None) -> Sa
     checkpoint = savepoint.checkpoint()
     why = reachability.why_unreachable(checkpoint, manifest.next_batch, same_range=False)
     checks = verify_checkpoint(checkpoint)
-    found = [one.what for group in checks if group.status == "broken" for one in group.found]
+    found = [one.what for group in checks if group.status == "broken" for one in group.findings]
     return SavepointReport(tuple([f"{why}."] if why else found), tuple(notes))
 
 
