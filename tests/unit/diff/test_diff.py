@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from respool.checkpoint.ownership import read_run_record
-from respool.checkpoint.position import QueryPosition, read_reach
+from respool.checkpoint.position import QueryPosition, read_position
 from respool.diff.model import ComparedOutput, Cutoff, DiffRequest
 from respool.diff.versions import then_version, unequal
 from respool.errors import DiffError
@@ -132,9 +132,9 @@ def test_rows_are_compared_by_the_key_that_is_known() -> None:
         == DiffRequest(plain, replace(topic, key=("id",))).key_columns()
         == ("id",)
     )
-    with pytest.raises(DiffError, match=r"/a are known by id, those of the table /c by n. .* with --key"):
+    with pytest.raises(DiffError, match=r"/a are identified by id, those of the table /c by n. .* with --key"):
         DiffRequest(keyed, other).key_columns()
-    with pytest.raises(DiffError, match=r"nothing tells which columns identify a row. Name them with --key"):
+    with pytest.raises(DiffError, match=r"respool must know which columns identify a row. Name them with --key"):
         DiffRequest(topic, plain).key_columns()
 
 
@@ -163,7 +163,7 @@ def test_how_far_a_query_has_read_is_told_by_its_checkpoint(tmp_path: Path) -> N
     batch = max(int(file.name) for file in (checkpoint / "commits").glob("[0-9]*"))
     _, facts, position = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
     ends = {(topic, int(one)): end for topic, parts in json.loads(position).items() for one, end in parts.items()}
-    found = read_reach(open_reader(str(checkpoint)))
+    found = read_position(open_reader(str(checkpoint)))
     assert (found.batch, found.ends) == (batch, ends)
     assert (found.watermark, json.loads(facts)["batchWatermarkMs"]) == (None, 0)
 
