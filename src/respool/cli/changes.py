@@ -15,13 +15,13 @@ from respool.settings import Settings
 
 if TYPE_CHECKING:
     from respool.checkpoint.journal.steps import Journal, Operation
-    from respool.savepoint.copying import Tell
+    from respool.savepoint.copying import ProgressCallback
     from respool.savepoint.install import InstallSet
     from respool.savepoint.planning import InstallPlan
     from respool.savepoint.store import Savepoint
     from respool.storage.folder import FolderWriter
 
-    Work = Callable[[Journal, InstallSet, FolderWriter, Tell], None]
+    Work = Callable[[Journal, InstallSet, FolderWriter, ProgressCallback], None]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def _carry_out(change: Change, plan: "InstallPlan", work: "Work") -> None:
                 lease.require()
                 tell(done, total)
 
-            work(plan.journal, plan.cargo, files, told)
+            work(plan.journal, plan.install_set, files, told)
     except BaseException:
         if plan.journal.operation == "fork" and history.pending(files) is None:  # nothing stays of it
             files.delete("_respool/lock")
@@ -145,7 +145,8 @@ def make_fork(change: Change, found: "Savepoint", name: str, settings: Settings,
     from respool.checkpoint.journal import history
     from respool.checkpoint.planning.request import RewindRequest, ToBatch
     from respool.savepoint import install
-    from respool.savepoint.planning import cargo_of, plan_fork
+    from respool.savepoint.fork import plan_fork
+    from respool.savepoint.planning import savepoint_files
 
     files = require_free(change.where, change.path, found.location, name)
     cut_off = history.pending(files)
@@ -154,7 +155,7 @@ def make_fork(change: Change, found: "Savepoint", name: str, settings: Settings,
         if not change.dry_run:
             with held(change.where, change.path):
                 cut_off = own(cut_off, change.where, files)
-                brought = cargo_of(found, change.where, cut_off.query_ids[-1])
+                brought = savepoint_files(found, change.where, cut_off.query_ids[-1])
                 install.carry_out_fork(cut_off, brought, files, throttled("files copied"))
         if change.json:
             out_json({**facts(cut_off, change.where), "done": not change.dry_run})
@@ -177,7 +178,7 @@ def require_free(where: str, path: str, origin: str, name: str) -> "FolderWriter
     from respool.checkpoint.journal import history
     from respool.checkpoint.planning.request import copy_identity, is_requested
     from respool.locations import OWN
-    from respool.savepoint.planning import require_new
+    from respool.savepoint.fork import require_new
 
     files, _ = occupied(where)
     cut_off = history.pending(files)

@@ -80,7 +80,7 @@ def check_beginning(spark: "SparkSession", reader: ArchiveReader, plan: Plan) ->
 
 def _surely_begins(reader: ArchiveReader, plan: Plan) -> bool:
     """Return whether the table's log alone tells that nothing of the beginning is lacking that the span may need."""
-    told, all_told = reader.beginnings(plan.pipeline.topic)
+    told, all_told = reader.first_records(plan.pipeline.topic)
     complete = {one.partition for one in told if one.offset == 0}
     known = _read_live(plan)
     if known and known <= complete:

@@ -90,7 +90,7 @@ def test_the_records_are_asked_when_statistics_are_cut(tmp_path: Path) -> None:
 def test_the_records_are_asked_when_a_file_mixes_partitions(tmp_path: Path) -> None:
     write_part(tmp_path, "visits", [(0, 0, SEVEN), (1, 0, SEVEN)])
     reader = ArchiveReader(str(tmp_path))
-    assert reader.beginnings("visits") == ([], False)
+    assert reader.first_records("visits") == ([], False)
     with pytest.raises(SparkIsAskedError):
         check_beginning(None, reader, planned(str(tmp_path), {0: 1, 1: 1}, "visits"))  # type: ignore[arg-type]
 
@@ -139,7 +139,7 @@ def test_the_newest_commits_say_what_is_archived(
     monkeypatch: pytest.MonkeyPatch, commits: dict[int, str], newest: int | None, expected: ArchivedOffsets
 ) -> None:
     monkeypatch.setattr(high_water, "read_delta_commit", lambda spark, table, version: commits.get(version))
-    monkeypatch.setattr(high_water, "_learn_from_history", lambda spark, table: HISTORY)
+    monkeypatch.setattr(high_water, "_from_history", lambda spark, table: HISTORY)
     assert read_archived_offsets(None, "table", newest) == expected  # type: ignore[arg-type]
 
 

@@ -132,9 +132,9 @@ def test_rows_are_compared_by_the_known_key() -> None:
         == DiffRequest(plain, replace(topic, key=("id",))).key_columns()
         == ("id",)
     )
-    with pytest.raises(DiffError, match=r"/a are known by id, those of the table /c by n. .* with --key"):
+    with pytest.raises(DiffError, match=r"/a are identified by id, those of the table /c by n. .* with --key"):
         DiffRequest(keyed, other).key_columns()
-    with pytest.raises(DiffError, match=r"nothing tells which columns identify a row. Name them with --key"):
+    with pytest.raises(DiffError, match=r"respool must know which columns identify a row. Name them with --key"):
         DiffRequest(topic, plain).key_columns()
 
 

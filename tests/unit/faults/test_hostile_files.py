@@ -233,7 +233,7 @@ def test_a_link_named_like_a_savepoint_is_neither_read_nor_emptied(
         with pytest.raises(CheckpointError, match="symbolic link"):
             call()
     assert "symbolic link" in failure("savepoint", "delete", "one", "--yes", "--savepoints", store.location)
-    assert "symbolic link" in store.look()[1][0]
+    assert "symbolic link" in store.read_all()[1][0]
     assert is_untouched(outside)
 
 

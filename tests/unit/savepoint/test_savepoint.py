@@ -21,7 +21,8 @@ from respool.errors import CheckpointError
 from respool.savepoint import create, install
 from respool.savepoint.copying import copy_to
 from respool.savepoint.create import SavepointRequest
-from respool.savepoint.planning import plan_fork, plan_restore
+from respool.savepoint.fork import plan_fork
+from respool.savepoint.restore import plan_restore
 from respool.savepoint.store import Savepoint, SavepointStore
 from respool.savepoint.verify import verify
 from respool.sinks.registry import SinkPosition
@@ -144,7 +145,7 @@ def test_a_fork_is_another_query_and_records_its_origin(
     savepoint = save(checkpoint, store)
     where = tmp_path / "fork"
     plan = fork_plan(savepoint, where)
-    install.carry_out_fork(plan.journal, plan.cargo, LocalWriter(where))
+    install.carry_out_fork(plan.journal, plan.install_set, LocalWriter(where))
     fork, original = CheckpointSnapshot(LocalReader(where)), CheckpointSnapshot(LocalReader(checkpoint))
     assert fork.query_id == plan.journal.query_ids[-1] != original.query_id
     mark = fork_of(fork.files)
@@ -220,7 +221,7 @@ def test_damage_is_reported_by_verify_and_stops_a_restore_and_a_copy_before_anyt
         plan = fork_plan(savepoint, where)
         if file.name != "metadata":  # a fork has one of its own
             with pytest.raises(CheckpointError, match=reason):
-                install.carry_out_fork(plan.journal, plan.cargo, LocalWriter(where))
+                install.carry_out_fork(plan.journal, plan.install_set, LocalWriter(where))
             assert not seen(where)
         with pytest.raises(CheckpointError, match=reason):
             copy_to(savepoint, SavepointStore(str(tmp_path / "elsewhere")))
@@ -253,7 +254,9 @@ def test_a_damaged_state_file_makes_no_savepoint(checkpoint: Path, store: Savepo
 
 def test_a_batch_that_is_not_kept_is_refused_with_those_that_are(tmp_path: Path, store: SavepointStore) -> None:
     folder = checkpoints.unpack(tmp_path, "changelog-purged")
-    with pytest.raises(CheckpointError, match=r"Batch 2 cannot be kept: .* is not kept\. Batches that can: \d+ to \d+"):
+    with pytest.raises(
+        CheckpointError, match=r"Batch 2 cannot be saved: .* is not kept\. Available batches: \d+ to \d+"
+    ):
         save(folder, store, batch=2)
     with pytest.raises(CheckpointError, match=r"Batch 99 is not committed; the newest is 13"):
         save(folder, store, batch=99)
@@ -291,7 +294,7 @@ def test_a_savepoint_is_copied_elsewhere_whole(checkpoint: Path, store: Savepoin
     assert other.names() == ["kept"]
     assert copied.manifest.files == savepoint.manifest.files
     assert seen(Path(copied.data)) == seen(Path(savepoint.data))
-    with pytest.raises(CheckpointError, match="There is a savepoint kept already"):
+    with pytest.raises(CheckpointError, match="The savepoint kept already exists"):
         copy_to(savepoint, other, "kept")
     assert not verify(other.get("kept")).wrong
 
@@ -304,7 +307,7 @@ def test_a_manifest_of_another_version_is_refused(checkpoint: Path, store: Savep
     with pytest.raises(CheckpointError, match="is of version 2; this respool knows 1"):
         store.get("one")
     assert store.all() == []
-    assert "of version 2" in store.look()[1][0]
+    assert "of version 2" in store.read_all()[1][0]
     file.write_text("{")
-    with pytest.raises(CheckpointError, match=r"is damaged: .*create another"):
+    with pytest.raises(CheckpointError, match=r"is damaged: .*Create another"):
         store.get("one")

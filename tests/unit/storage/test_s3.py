@@ -316,7 +316,7 @@ def test_savepoints_from_to_and_on_s3(s3: Any, checkpoint: dict[str, str], golde
 
     CliRunner().invoke(app, ["savepoint", "delete", "one", "--yes", *on_s3], catch_exceptions=False)
     assert not s3.exists(f"{BUCKET}/savepoints/one")
-    with pytest.raises(CheckpointError, match=r"There is no savepoint one in s3://.*Savepoints there: two, old"):
+    with pytest.raises(CheckpointError, match=r"There is no savepoint one in s3://.*Existing savepoints: two, old"):
         called("savepoint", "show", "one", *on_s3)
 
 

@@ -114,7 +114,7 @@ def optimize(table: Table = _DEFAULT, home: Home = None, json: Json = False) -> 
     Every day of event time is a commit of its own. Whatever ends this early loses no record, and the same command goes
     on with the days that are left.
     """
-    from respool.archive.files import days_to_compact, files_of, open_archive
+    from respool.archive.files import data_files, days_to_compact, open_archive
     from respool.archive.repair import naming_failures
     from respool.archive.table import Size, locate
     from respool.archive.table import optimize as compact
@@ -122,7 +122,7 @@ def optimize(table: Table = _DEFAULT, home: Home = None, json: Json = False) -> 
 
     settings = load(home=home)
     path = locate(table, settings.home)
-    files = files_of(open_archive(path))
+    files = data_files(open_archive(path))
     days = days_to_compact(files)
     before = after = Size(len(files), sum(one.size for one in files))
 

@@ -17,7 +17,7 @@ from respool.operations.savepoints import SinkOption, occupied, position
 if TYPE_CHECKING:
     from respool.checkpoint.journal.steps import Journal
     from respool.checkpoint.snapshot import CheckpointSnapshot
-    from respool.savepoint.copying import Tell
+    from respool.savepoint.copying import ProgressCallback
     from respool.savepoint.install import InstallSet
     from respool.savepoint.manifest import SavepointManifest
     from respool.storage.folder import FolderWriter
@@ -58,8 +58,8 @@ def promote(
     from respool.locations import absolute
     from respool.savepoint.create import SavepointRequest, create
     from respool.savepoint.install import promote as carry_out
-    from respool.savepoint.planning import plan_promote
-    from respool.savepoint.store import SavepointStore, check_name, taken
+    from respool.savepoint.promote import plan_promote
+    from respool.savepoint.store import SavepointStore, check_name, name_taken
     from respool.storage import lease
     from respool.storage.open import open_writer
 
@@ -84,7 +84,7 @@ def promote(
     keeps = checkpoint is not None and bool(checkpoint.commits)
     kept = store.has(name) and checkpoint is not None and _is_of(store.get(name).manifest, checkpoint)
     if store.has(name) and not kept:
-        raise taken(name)
+        raise name_taken(name)
     request = RewindRequest(
         ToBatch(forked.next_batch),
         restore_sink=restore_sink,
@@ -99,7 +99,7 @@ def promote(
     world = world_at(where, settings, sink, request, run, forked.next_batch, ids, snapshot.topics(forked))
     found = plan_promote(forked, checkpoint, where, request, world, lease.holder(source), users_of(source))
 
-    def work(journal: "Journal", brought: "InstallSet", files: "FolderWriter", tell: "Tell") -> None:
+    def work(journal: "Journal", brought: "InstallSet", files: "FolderWriter", tell: "ProgressCallback") -> None:
         with held(source, fork):
             if keeps and not kept:  # kept by a promotion that was cut off before it began
                 create(

@@ -75,7 +75,7 @@ def list_(savepoints: Savepoints = None, home: Home = None, json: Json = False) 
 
     settings = load(home=home, savepoints=savepoints)
     store = SavepointStore(settings.savepoint_store)
-    found, damaged = store.look()
+    found, damaged = store.read_all()
     if json:
         out_json([text.savepoint_json(one) for one in found])
     else:
@@ -216,7 +216,7 @@ def restore(
     from respool.checkpoint.planning.request import RewindRequest, ToBatch
     from respool.locations import absolute
     from respool.savepoint import install
-    from respool.savepoint.planning import plan_restore
+    from respool.savepoint.restore import plan_restore
 
     require_answer(json, yes, dry_run)
     settings = load(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)

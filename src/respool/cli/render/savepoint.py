@@ -107,7 +107,7 @@ def plan_lines(plan: InstallPlan) -> Iterator[str]:
         else:
             yield from reading_lines(reading)
     yield line("Watermark", time_text(plan.watermark_ms) or "none yet")
-    yield line("Brings in", f"{len(plan.cargo.paths):,} files, {size(plan.cargo.size)}")
+    yield line("Brings in", f"{len(plan.install_set.paths):,} files, {size(plan.install_set.size)}")
     if plan.aside:
         yield line("Moves aside", f"{plan.aside:,} files, {size(plan.aside_size)}")
     if plan.journal.operation == "fork":
@@ -126,8 +126,8 @@ def plan_json(plan: InstallPlan, done: bool) -> dict[str, Any]:
         "before": plan.newest,
         "sources": [asdict(one) for one in plan.readings],
         "watermark": time_text(plan.watermark_ms),
-        "files": len(plan.cargo.paths),
-        "bytes": plan.cargo.size,
+        "files": len(plan.install_set.paths),
+        "bytes": plan.install_set.size,
         "aside": plan.aside,
         "query_id": plan.journal.query_ids[-1],
         "sink": asdict(plan.replay) if plan.replay else None,

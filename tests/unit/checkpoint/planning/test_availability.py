@@ -16,7 +16,10 @@ from respool.checkpoint.summary import summarize
 from respool.cli.render import checkpoint as render_checkpoint
 from respool.cli.render import savepoint as render_savepoint
 from respool.errors import Refusal
-from respool.savepoint.planning import InstallPlan, plan_fork, plan_promote, plan_restore
+from respool.savepoint.fork import plan_fork
+from respool.savepoint.planning import InstallPlan
+from respool.savepoint.promote import plan_promote
+from respool.savepoint.restore import plan_restore
 from respool.savepoint.store import Savepoint, SavepointStore
 from respool.storage.local import LocalReader
 from respool.storage.open import open_writer
