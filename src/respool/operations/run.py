@@ -3,10 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from respool.cli.changes import Change, make_fork, require_free
 from respool.cli.render.output import print_note
 from respool.errors import CheckpointError, PipelineError
-from respool.operations.savepoints import find
 from respool.settings import Settings
 
 if TYPE_CHECKING:
@@ -36,6 +34,8 @@ def start_from(
     from respool.checkpoint.journal import history
     from respool.checkpoint.ownership import fork_of
     from respool.locations import absolute
+    from respool.operations.checkpoint import Checkpoint
+    from respool.operations.savepoints import find, require_free
     from respool.storage.open import new_writer
 
     found, where = find(name, settings), absolute(path)
@@ -53,9 +53,12 @@ def start_from(
 
     def start(spark: "SparkSession", pipeline: "Pipeline") -> None:
         require_startable(spark, pipeline, found)
-        make_fork(Change(where, path, yes=True, tell=print_note), found, name, settings, allow_data_loss)
+        plan = found.plan_fork(where, allow_data_loss=allow_data_loss)
+        print_note(str(plan))
+        Checkpoint(where, settings=settings).apply(plan)
+        print_note(f"Batch {plan.batch:,} is the next to run.")
 
-    require_free(where, path, found.location, name)
+    require_free(where, path, found)
     _require_new_output(wanted, kafka, settings)
     return start
 
