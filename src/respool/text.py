@@ -1,7 +1,7 @@
 """Text for people: safe to print on a terminal, counts, sizes and tables."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from textwrap import wrap
 from typing import Any
@@ -41,9 +41,19 @@ def few(paths: Sequence[str], most: int = 3) -> str:
     return ", ".join(paths[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def numbers(first: int, last: int) -> str:
-    """Return a run of numbers as text."""
+def plural(count: int, noun: str, several: str | None = None) -> str:
+    """Return a count with its noun: '1 file', '1,234 files'; `several` is a plural that does not just add an s."""
+    return f"{count:,} {noun if count == 1 else several or noun + 's'}"
+
+
+def number_range(first: int, last: int) -> str:
+    """Return a range of numbers as text: '3', '5 to 12'."""
     return str(first) if first == last else f"{first} to {last}"
+
+
+def number_ranges(pairs: Iterable[tuple[int, int]]) -> str:
+    """Return ranges of numbers, each by its first and its last, as text: '3, 5 to 12'."""
+    return ", ".join(number_range(first, last) for first, last in pairs)
 
 
 def did_you_mean(word: str, choices: "list[str]") -> str:
@@ -52,11 +62,6 @@ def did_you_mean(word: str, choices: "list[str]") -> str:
 
     near = difflib.get_close_matches(word, choices, n=1)
     return f" Did you mean '{near[0]}'?" if near else ""
-
-
-def plural(count: int, noun: str) -> str:
-    """Return a count and its noun, such as `1 record` or `2,000 records`."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def size(count: float) -> str:

@@ -18,10 +18,11 @@ from respool.pipeline.registry import find_pipeline
 from respool.reprocess.audit import AuditReport, audit
 from respool.reprocess.job import ReprocessJob, reprocess
 from respool.reprocess.runs import ReprocessManifest, Runs
-from respool.running.runner import Runner, RunOptions
+from respool.running.options import RunOptions
+from respool.running.runner import Runner
 from respool.settings import Settings
 from respool.sinks.protocol import WriteContext
-from respool.spark.session import session_of
+from respool.spark.session import session_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +64,7 @@ class Stage:
     def archive(self) -> None:
         """Archive what is there now, as one batch of the pipeline's archive."""
         archiving = archive_pipeline(self.pipeline)
-        session = session_of(self.spark, archiving)
+        session = session_for(self.spark, archiving.timezone, archiving.spark)
         starts, ends = (ask(self.kafka, archiving.topic) for ask in (topics.start_offsets, topics.end_offsets))
         offsets = {partition: (starts[partition], end) for partition, end in ends.items()}
         new_records = records.read_offsets(session, self.kafka, archiving.topic, offsets)

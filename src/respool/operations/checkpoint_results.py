@@ -1,6 +1,6 @@
 """What the methods of `Checkpoint` return."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from respool.checkpoint.journal.apply import Leftover
@@ -81,12 +81,12 @@ class CheckpointReport:
     @property
     def complete(self) -> bool:
         """Whether everything could be checked."""
-        return all(finding.status != "unchecked" for check in self.checks for finding in check.found)
+        return all(finding.status != "unchecked" for check in self.checks for finding in check.findings)
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as `--json` prints it."""
         whole = {"checkpoint": self.location, "ok": self.ok, "complete": self.complete}
-        return {**whole, "checks": [asdict(check) for check in self.checks]}
+        return {**whole, "checks": [check.to_json() for check in self.checks]}
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ class OutputLocator:
     def _output(self, files: "FolderReader", run: "RunRecord") -> "ComparedOutput":
         from dataclasses import replace
 
-        from respool.checkpoint.position import read_reach
+        from respool.checkpoint.position import read_position
 
         kind, _, place = run.output.partition(":")
         if kind not in ("kafka", "delta"):
@@ -129,7 +129,7 @@ class OutputLocator:
                 f"The pipeline {run.pipeline} on {files.root} writes to: {run.sink}. Where that can be read again is "
                 "not noted. Name a topic or a table in place of the checkpoint, as kafka:TOPIC or delta:TABLE."
             )
-        reach = read_reach(files)  # before the output is looked at, which may grow meanwhile
+        reach = read_position(files)  # before the output is looked at, which may grow meanwhile
         found = self._known("kafka" if kind == "kafka" else "delta", place)
         return replace(found, key=run.output_key, pipeline=run.pipeline, timezone=run.timezone, reach=reach)
 

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from respool.checkpoint.ownership import read_run_record
 from respool.checkpoint.snapshot import CheckpointSnapshot
-from respool.checkpoint.state.operators import Choice, choices, operators, readable
+from respool.checkpoint.state.operators import StateChoice, choices, operators, readable
 from respool.checkpoint.state.selection import StateReading, StateSelection, newest, select_state
 from respool.format.model import InclusiveRange
 from respool.operations.context import OnNote, note
@@ -43,7 +43,7 @@ class StateChoices:
 
     location: str
     batches: tuple[InclusiveRange, ...]
-    choices: tuple[Choice, ...]
+    choices: tuple[StateChoice, ...]
     operators: int
 
     def __repr__(self) -> str:

@@ -25,7 +25,7 @@ from respool.kafka.cluster import KafkaCluster, admin_client, make_client
 from respool.settings import Settings
 from respool.sinks.protocol import WriteContext
 from respool.spark import sql as archive
-from respool.spark.session import session_of
+from respool.spark.session import session_for
 from respool.visits.events import visits_archive
 from support.archive import PATIENCE, ArchiveStage, until
 from support.processes import children_of
@@ -52,7 +52,9 @@ class Stage(ArchiveStage):
         pipeline = visits_archive(topic=self.topic, table="visits_table")
         starts, ends = topics.start_offsets(self.kafka, self.topic), topics.end_offsets(self.kafka, self.topic)
         offsets = {number: (starts[number], end) for number, end in ends.items()}
-        frame = records.read_offsets(session_of(self.spark, pipeline), self.kafka, self.topic, offsets)
+        frame = records.read_offsets(
+            session_for(self.spark, pipeline.timezone, pipeline.spark), self.kafka, self.topic, offsets
+        )
         pipeline.sink.write(
             pipeline.transform(frame), WriteContext(pipeline.name, None, self.kafka, self.settings.home)
         )

@@ -20,11 +20,12 @@ from respool.kafka import consumer, producer
 from respool.kafka.cluster import KafkaCluster
 from respool.operations.run import require_startable, start_from
 from respool.pipeline.definition import Pipeline
+from respool.running.options import RunOptions
 from respool.running.progress import BatchProgress
-from respool.running.runner import Runner, RunOptions
+from respool.running.runner import Runner
 from respool.savepoint.store import Savepoint, SavepointStore
 from respool.settings import Settings
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader
 from respool.visits.counts import visit_counts
 
 if TYPE_CHECKING:
@@ -187,15 +188,15 @@ def test_forks_run_next_to_the_original_and_the_better_fork_is_promoted(
     }  # another width is another key
 
     # The fork's checkpoint becomes the pipeline's; the old one can be had again.
-    before = CheckpointSnapshot(LocalFolder(stage.checkpoint)).query_id
+    before = CheckpointSnapshot(LocalReader(stage.checkpoint)).query_id
     told_by = stage.respool("promote", str(changed), "visit-counts", "--yes", "--keep-as", "old")
     assert f"What the fork wrote stays in Kafka topic {stage.output('-changed')}" in told_by
     assert "The fork ran a changed pipeline: setting" in told_by
     assert "windows of 10 minutes → windows of 20 minutes" in told_by
-    after = CheckpointSnapshot(LocalFolder(stage.checkpoint))
-    assert after.query_id == CheckpointSnapshot(LocalFolder(changed)).query_id != before
+    after = CheckpointSnapshot(LocalReader(stage.checkpoint))
+    assert after.query_id == CheckpointSnapshot(LocalReader(changed)).query_id != before
     assert stage.store.get("old").manifest.query_id == before
-    with pytest.raises(CheckpointError, match="was promoted: its query goes on in"):
+    with pytest.raises(CheckpointError, match="was promoted: its query continues in"):
         stage.run("20 minutes", fork=changed, suffix="-changed")
     producer.produce(kafka, topic, visits(200, 204))
     promoted = stage.run("20 minutes")

@@ -327,7 +327,9 @@ def test_optimize_starts_no_spark_when_there_is_nothing_to_do(table: Path, tmp_p
 def findings(table: Path, in_kafka: PartitionInKafka) -> dict[str, list[tuple[str, str]]]:
     comparison = KafkaComparison("broker:9092", {TopicPartition("visits", 0): in_kafka}, (), {})
     checks = verify(read_contents(str(table)), comparison)
-    return {check.name: [(finding.status, finding.what) for finding in check.found] for check in checks if check.found}
+    return {
+        check.name: [(finding.status, finding.what) for finding in check.findings] for check in checks if check.findings
+    }
 
 
 def test_what_kafka_no_longer_has_is_lost_unless_it_looks_like_a_marker(table: Path) -> None:
@@ -350,7 +352,7 @@ def test_another_topic_under_the_same_name_is_reported(table: Path) -> None:
     append(table, visits(0, range(5)))
     comparison = KafkaComparison("broker:9092", {}, ("clicks",), {TopicPartition("visits", 0): "ends at 3"})
     compared = [check for check in verify(read_contents(str(table)), comparison) if check.name == "compared with Kafka"]
-    assert [(finding.status, finding.what) for finding in compared[0].found] == [
+    assert [(finding.status, finding.what) for finding in compared[0].findings] == [
         ("broken", "visits-0 at broker:9092 ends at 3: it is not the topic that was archived."),
         ("note", "The topic clicks no longer exists at broker:9092."),
     ]

@@ -99,7 +99,7 @@ def test_a_span_that_cannot_be_read_is_refused(
 
 PIPELINES = [
     ("audit", ("sessions", "--set", "rule=timer"), ("sessions depend on the batches", "use the rule gap")),
-    ("reprocess", ("browser-stats-stateless",), ("each batch counts for itself",)),
+    ("reprocess", ("browser-stats-stateless",), ("each batch is counted on its own",)),
     ("audit", ("micro-batch",), ("has no results to put right",)),
     ("reprocess", ("visits-archive",), ("it makes the archive", "respool archive verify")),
     ("audit", ("browser-visits-archive",), ("it makes the archive",)),

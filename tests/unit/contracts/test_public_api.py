@@ -14,7 +14,7 @@ from respool import errors
 from respool.checkpoint.journal import apply
 from respool.errors import CheckpointError
 from respool.settings import Settings
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalWriter
 from support import checkpoints
 
 
@@ -99,7 +99,7 @@ def _interrupted(folder: Path, settings: Settings) -> respool.Checkpoint:
     blocked.parent.mkdir(parents=True)
     blocked.write_text("in the way")
     with pytest.raises(CheckpointError, match="both"):
-        apply.apply(plan.journal, LocalFolder(root))
+        apply.apply(plan.journal, LocalWriter(root))
     blocked.unlink()
     return checkpoint
 

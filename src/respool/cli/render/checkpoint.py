@@ -159,7 +159,7 @@ def print_report(report: "CheckpointReport") -> None:
     """Print what was checked, with the findings."""
     for check in report.checks:
         print_result(f"{_MARKS[check.status]} {check.name}")
-        for finding in check.found:
+        for finding in check.findings:
             print_result(f"    {finding.what}")
             if finding.remedy:
                 print_result(f"    → {finding.remedy}")
