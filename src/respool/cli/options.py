@@ -1,4 +1,4 @@
-"""Turns the library's UsageError into what typer prints for wrong usage, with exit code 2."""
+"""Options that several commands share, and how a UsageError of the library becomes typer's, with exit code 2."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,8 +7,9 @@ import typer
 from typer.core import TyperGroup
 
 from respool import settings
-from respool.errors import BrokerError, UsageError
-from respool.kafka.cluster import KafkaCluster, check_embedded
+from respool.errors import UsageError
+from respool.kafka.connect import cluster as cluster
+from respool.kafka.connect import connect as connect
 from respool.settings import Settings
 
 
@@ -53,37 +54,3 @@ def require_answer(json: bool, yes: bool, dry_run: bool) -> None:
     """Refuse to ask a program for its consent."""
     if json and not (yes or dry_run):
         raise UsageError("--json cannot ask: add --yes or --dry-run")
-
-
-def connect(found: Settings) -> KafkaCluster:
-    """Return the Kafka of these settings, once a broker answers there."""
-    from respool.kafka import topics
-
-    kafka = cluster(found)
-    if not topics.is_reachable(kafka):
-        embedded = not (found.bootstrap_servers or found.kafka.get("bootstrap.servers"))
-        step = (
-            "See: respool broker status, respool broker logs."
-            if embedded
-            else "Check the address, and the [kafka] table of respool.toml."
-        )
-        raise BrokerError(f"No Kafka broker answers at {kafka.bootstrap_servers}. {step}")
-    return kafka
-
-
-def cluster(found: Settings) -> KafkaCluster:
-    """Return the Kafka of these settings; it is not asked for an answer, but the embedded broker must run."""
-    from respool.local import broker
-
-    servers = found.bootstrap_servers or found.kafka.get("bootstrap.servers")
-    options = {name: value for name, value in found.kafka.items() if name != "bootstrap.servers"}
-    if servers:
-        return KafkaCluster(servers, options)
-    check_embedded(options)
-    address = broker.address(found.home)
-    if address is None:
-        raise BrokerError(
-            f"No broker runs for the home {found.home}. Start one with: respool broker start, "
-            "or name another Kafka with --bootstrap-servers."
-        )
-    return KafkaCluster(address, options)

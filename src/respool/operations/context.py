@@ -5,9 +5,9 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from respool.cli.options import connect
 from respool.cli.render.output import print_note
 from respool.errors import BrokerError, CheckpointError, CheckpointNotFoundError, TopicError, UsageError
+from respool.kafka.connect import connect
 from respool.settings import Settings
 from respool.text import did_you_mean
 

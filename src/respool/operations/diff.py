@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from respool.cli.options import connect
 from respool.errors import BrokerError, CheckpointError, CheckpointNotFoundError, DiffError, UsageError
+from respool.kafka.connect import connect
 from respool.operations.context import locate
 from respool.settings import Settings
 

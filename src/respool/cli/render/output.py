@@ -3,21 +3,17 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from shutil import get_terminal_size
-from textwrap import wrap
 from typing import Any, TextIO
 
-from respool.text import printable, printable_json
-
-_NARROWEST = 12  # of a column that is folded
-_UNLIMITED = 10_000
+from respool.text import UNLIMITED, printable, printable_json, table_lines
+from respool.text import size as size
 
 
 def width() -> int:
     """Return how wide a line can be: as wide as the terminal, as wide as it likes where there is none."""
-    return get_terminal_size().columns if sys.stdout.isatty() else _UNLIMITED
+    return get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED
 
 
 def print_note(message: str) -> None:
@@ -54,48 +50,10 @@ def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], empty: str)
     if not rows:
         print_result(empty)
         return
-    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
-    numbers = [all(isinstance(row.get(column), int | float) for row in rows) for column in columns]
-    widths = [max(len(_cell(name)), *(len(row[at]) for row in cells)) for at, name in enumerate(columns)]
-    while sum(widths) + 2 * (len(widths) - 1) > width() and max(widths) > _NARROWEST:
-        widths[widths.index(max(widths))] -= 1
-    title = _line([_cell(name) for name in columns], widths, numbers)
+    title, *lines = table_lines(rows, columns, width())
     start, end = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() else ("", "")
-    lines = [f"{start}{title}{end}"]
-    for row in cells:
-        lines += _folded(row, widths, numbers)
     # The cells are safe; the title may be bold.
-    _print("\n".join(lines), sys.stdout)
-
-
-def _folded(row: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) -> Iterator[str]:
-    folds = [wrap(cell, width) if len(cell) > width else [cell] for cell, width in zip(row, widths, strict=True)]
-    for cells in zip_longest(*folds, fillvalue=""):
-        yield _line(cells, widths, numbers)
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) -> str:
-    parts = zip(cells, widths, numbers, strict=True)
-    return "  ".join(f"{cell:>{width}}" if right else f"{cell:<{width}}" for cell, width, right in parts).rstrip()
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return printable(str(value), keep="")
-
-
-def size(count: float) -> str:
-    """Return a number of bytes as people read it."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
+    _print("\n".join((f"{start}{title}{end}", *lines)), sys.stdout)
 
 
 def throttled(what: str) -> Callable[[int, int], None]:
