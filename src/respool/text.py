@@ -7,6 +7,7 @@ from textwrap import wrap
 from typing import Any
 
 UNLIMITED = 10_000  # characters of a line that is not folded
+_LABEL = 13  # characters in front of a text that has a label
 _NARROWEST = 12  # characters of a column that is folded
 
 # Control characters (C0, DEL and C1: they move the cursor, set titles, send answers), characters that reverse the
@@ -65,6 +66,12 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+def labelled(label: str, text: str, width: int = UNLIMITED) -> str:
+    """Return a line with its label in front; a longer text is folded."""
+    first, *more = wrap(text, max(20, width - _LABEL), break_long_words=False, break_on_hyphens=False) or [""]
+    return "\n".join([f"{label:<{_LABEL - 1}} {first}", *(f"{' ' * _LABEL}{line}" for line in more)])
 
 
 def table_lines(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width: int = UNLIMITED) -> list[str]:

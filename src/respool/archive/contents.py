@@ -5,14 +5,15 @@ any size takes little memory.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from respool.archive.files import File, files_of, open_archive, small_files
+from respool.archive.model import ArchiveContents, HourContents, PartitionContents, UnreadableFile
 from respool.archive.table import KEY, Reading
-from respool.kafka.offsets import OffsetRange, OffsetSet, TopicPartition, gaps, total
+from respool.kafka.offsets import OffsetSet, TopicPartition, gaps
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,121 +22,6 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE = 1 << 19  # records in memory at a time
-
-
-@dataclass(frozen=True)
-class PartitionContents:
-    """What an archive has of a topic partition.
-
-    Attributes:
-        place: The topic partition.
-        records: How many records, doubled ones as often as they are there.
-        rejected: How many of them do not decode.
-        first: The lowest offset.
-        last: The highest offset.
-        gaps: The offsets between these two that are not there.
-        doubles: The offsets that are there more than once.
-        surplus: How many records are one too many.
-    """
-
-    place: TopicPartition
-    records: int
-    rejected: int
-    first: int
-    last: int
-    gaps: tuple[OffsetRange, ...]
-    doubles: tuple[OffsetRange, ...]
-    surplus: int
-
-    @property
-    def missing(self) -> int:
-        """How many offsets are not there."""
-        return total(self.gaps)
-
-
-@dataclass(frozen=True)
-class HourContents:
-    """What an archive has of an hour of event time.
-
-    Attributes:
-        start: When the hour begins, in UTC; None for rejected records, which have no event time.
-        records: How many records.
-        files: How many files.
-        bytes: What they take.
-        small: How many of the files a compaction would put together.
-        places: How many records of each topic partition.
-    """
-
-    start: datetime | None
-    records: int
-    files: int
-    bytes: int
-    small: int
-    places: Mapping[TopicPartition, int]
-
-
-@dataclass(frozen=True)
-class UnreadableFile:
-    """A data file that cannot be read.
-
-    Attributes:
-        path: Its path in the table.
-        why: Why not.
-        missing: It is not there at all.
-    """
-
-    path: str
-    why: str
-    missing: bool
-
-
-@dataclass(frozen=True)
-class ArchiveContents:
-    """What an archive holds.
-
-    Attributes:
-        table: Its path or URL.
-        version: The version of the table that was read.
-        reading: How it reads event times; None when the table does not say.
-        places: Its topic partitions, by name and number.
-        hours: Its hours, the rejected records last.
-        damaged: The data files that cannot be read; their records are not counted.
-        nameless: Records without a topic, partition or offset: respool did not write them.
-    """
-
-    table: str
-    version: int
-    reading: Reading | None
-    places: tuple[PartitionContents, ...]
-    hours: tuple[HourContents, ...]
-    damaged: tuple[UnreadableFile, ...]
-    nameless: int
-
-    @property
-    def records(self) -> int:
-        """How many records."""
-        return sum(one.records for one in self.places)
-
-    @property
-    def files(self) -> int:
-        """How many data files."""
-        return sum(one.files for one in self.hours)
-
-    @property
-    def bytes(self) -> int:
-        """What the data files take."""
-        return sum(one.bytes for one in self.hours)
-
-    @property
-    def small(self) -> int:
-        """How many files a compaction would put together."""
-        return sum(one.small for one in self.hours)
-
-    @property
-    def span(self) -> tuple[datetime, datetime] | None:
-        """The hours of event time, from the first to the end of the last; None without any event."""
-        starts = [one.start for one in self.hours if one.start is not None]
-        return (starts[0], starts[-1] + timedelta(hours=1)) if starts else None
 
 
 @dataclass

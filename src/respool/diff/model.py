@@ -157,19 +157,6 @@ class DiffSummary:
         return self.differ + self.only_a + self.only_b
 
 
-@dataclass(frozen=True)
-class DiffReport:
-    """What a comparison has found.
-
-    Attributes:
-        summary: The counts.
-        differences: The first differences of each verdict, by key.
-    """
-
-    summary: DiffSummary
-    differences: tuple[RowDifference, ...]
-
-
 def cutoff_after(manifest: SavepointManifest) -> Cutoff:
     """Return which rows of an output count as written after a savepoint."""
     sink = manifest.sink

@@ -1,4 +1,4 @@
-"""The Kafka cluster that settings name: a cluster that exists, or the embedded broker of the home."""
+"""From settings to the Kafka cluster that they name: an existing one, or the embedded broker of the home."""
 
 from respool.errors import BrokerError
 from respool.kafka.cluster import KafkaCluster, check_embedded
@@ -6,33 +6,26 @@ from respool.settings import Settings
 
 
 def connect(settings: Settings) -> KafkaCluster:
-    """Return the cluster that the settings name, after a broker has answered there.
-
-    Raises:
-        BrokerError: No broker answers, or the embedded broker does not run.
-    """
+    """Return the Kafka of these settings, once a broker answers there."""
     from respool.kafka import topics
 
     kafka = cluster(settings)
     if not topics.is_reachable(kafka):
+        embedded = not (settings.bootstrap_servers or settings.kafka.get("bootstrap.servers"))
         step = (
-            "Check the address, and the [kafka] table of respool.toml."
-            if _servers(settings)
-            else "See: respool broker status, respool broker logs."
+            "See: respool broker status, respool broker logs."
+            if embedded
+            else "Check the address, and the [kafka] table of respool.toml."
         )
         raise BrokerError(f"No Kafka broker answers at {kafka.bootstrap_servers}. {step}")
     return kafka
 
 
 def cluster(settings: Settings) -> KafkaCluster:
-    """Return the cluster that the settings name, without asking it anything; the embedded broker must run.
-
-    Raises:
-        BrokerError: The embedded broker does not run.
-    """
+    """Return the Kafka of these settings without contacting it; the embedded broker must run."""
     from respool.local import broker
 
-    servers = _servers(settings)
+    servers = settings.bootstrap_servers or settings.kafka.get("bootstrap.servers")
     options = {name: value for name, value in settings.kafka.items() if name != "bootstrap.servers"}
     if servers:
         return KafkaCluster(servers, options)
@@ -46,5 +39,11 @@ def cluster(settings: Settings) -> KafkaCluster:
     return KafkaCluster(address, options)
 
 
-def _servers(settings: Settings) -> str | None:
-    return settings.bootstrap_servers or settings.kafka.get("bootstrap.servers")
+def connect_if_named(settings: Settings) -> KafkaCluster | None:
+    """Return the Kafka of these settings; None when they name none and no embedded broker runs."""
+    try:
+        return connect(settings)
+    except BrokerError:
+        if settings.bootstrap_servers is not None:
+            raise
+        return None

@@ -14,11 +14,12 @@ from typer.testing import CliRunner
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.cli.app import app
 from respool.diff.compare import compare
-from respool.diff.model import ComparedOutput, DiffReport, DiffRequest, cutoff_after
+from respool.diff.model import ComparedOutput, DiffRequest, cutoff_after
+from respool.diff.report import DiffReport
 from respool.errors import CheckpointError, PipelineError
 from respool.kafka import consumer, producer
 from respool.kafka.cluster import KafkaCluster
-from respool.operations.run import require_startable, start_from
+from respool.operations.run import fork_before_start, require_startable
 from respool.pipeline.definition import Pipeline
 from respool.running.progress import BatchProgress
 from respool.running.runner import Runner, RunOptions
@@ -79,7 +80,7 @@ class Stage:
     def start_another(self, where: Path, suffix: str) -> None:
         """Begin as `respool run --from-savepoint` does."""
         wanted = RunOptions(sink_suffix=suffix).apply(self.pipeline())
-        start_from("one", str(where), wanted, self._kafka, self._settings)
+        fork_before_start("one", str(where), wanted, self._kafka, self._settings, print)
 
     def respool(self, *words: str) -> str:
         line = [*words, "--home", str(self._settings.home), "--bootstrap-servers", self._kafka.bootstrap_servers]
@@ -131,10 +132,10 @@ def test_a_changed_pipeline_is_compared_with_the_savepoint_before_spark_starts(
     stage.run()
     stage.respool("savepoint", "create", "visit-counts", "one")
     savepoint = stage.store.get("one")
-    require_startable(spark, stage.pipeline(), savepoint)
-    assert "Nothing has changed since the savepoint." in capsys.readouterr().err
-    require_startable(spark, stage.pipeline("20 minutes"), savepoint)
-    told = capsys.readouterr().err
+    require_startable(spark, stage.pipeline(), savepoint, print)
+    assert "Nothing has changed since the savepoint." in capsys.readouterr().out
+    require_startable(spark, stage.pipeline("20 minutes"), savepoint, print)
+    told = capsys.readouterr().out
     assert "setting results: windows of 10 minutes → windows of 20 minutes" in told
     assert "Spark starts the changed pipeline from the savepoint." in told
 
@@ -144,8 +145,8 @@ def test_a_changed_pipeline_is_compared_with_the_savepoint_before_spark_starts(
     from pyspark.sql import functions as F
 
     with pytest.raises(PipelineError, match=r"cannot start from the savepoint one.*Nothing was changed"):
-        require_startable(spark, replace(stage.pipeline(), transform=by_page), savepoint)
-    assert "cannot start: " in capsys.readouterr().err
+        require_startable(spark, replace(stage.pipeline(), transform=by_page), savepoint, print)
+    assert "cannot start: " in capsys.readouterr().out
 
 
 def test_forks_go_on_beside_the_original_and_the_better_one_takes_its_place(

@@ -3,7 +3,8 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from shutil import get_terminal_size
 from typing import Any, TextIO
 
@@ -67,3 +68,55 @@ def throttled(what: str) -> Callable[[int, int], None]:
             print_note(f"{done:,} of {total:,} {what} …")
 
     return tell
+
+
+def print_plan(plan: object) -> None:
+    """Print a plan."""
+    print_result(str(plan))
+
+
+@contextmanager
+def slices() -> Iterator[Callable[[int, int], None]]:
+    """Yield a callback that shows how many slices are done, when there are several.
+
+    On a terminal it draws a bar; elsewhere it prints at most twenty lines.
+    """
+    with ExitStack() as stack:
+        move: Callable[[int], None] | None = None
+
+        def report(done: int, total: int) -> None:
+            nonlocal move
+            if total == 1:
+                return
+            if sys.stderr.isatty():
+                move = move or bar(stack, total)
+                move(done)
+            elif done % max(total // 20, 1) == 0 or done == total:
+                print_note(f"slice {done:,} of {total:,}")
+
+        yield report
+
+
+def bar(stack: ExitStack, total: int | None, label: str = "", *, remaining: bool = True) -> Callable[[int], None]:
+    """Draw a progress bar on standard error until the stack closes, and return a callback for how many are done."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns: list[str | ProgressColumn] = [
+        BarColumn(),
+        MofNCompleteColumn(),
+        *([label] if label else []),
+        TimeElapsedColumn(),
+    ]
+    if remaining:
+        columns.append(TimeRemainingColumn())
+    drawn = stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
+    task = drawn.add_task("", total=total)
+    return lambda done: drawn.update(task, completed=done)
