@@ -226,7 +226,7 @@ def test_all_ids_that_the_query_had_the_newest_last(tmp_path: Path) -> None:
 def test_an_id_that_was_taken_back_is_still_the_querys(tmp_path: Path) -> None:
     """A savepoint that was made under it is not of another query."""
     small_checkpoint.kafka(tmp_path)
-    files = LocalFiles(tmp_path)
+    files = LocalFolder(tmp_path)
     apply.apply(plan(tmp_path, 4, new_query_id=True).journal, files)
     second = json.loads((tmp_path / "metadata").read_text())["id"]
     apply.apply(plan(tmp_path, 3, replace(WORLD, now=NOW + timedelta(seconds=1))).journal, files)
