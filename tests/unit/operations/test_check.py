@@ -34,7 +34,7 @@ def problem(one: Pipeline, **settings: Any) -> str:
 
 
 def test_all_built_in_pipelines_are_sound() -> None:
-    found = check(*BUILT_IN, settings_=Settings())
+    found = check(*BUILT_IN, settings=Settings())
     assert [(one.subject, one.level) for one in found] == [(name, "ok") for name in ("respool.toml", *BUILT_IN)]
     require_sound([GOOD], Settings())
 
@@ -78,7 +78,7 @@ def test_a_mistake_in_a_pipeline_is_reported(changes: dict[str, Any], told: str)
 )
 def test_settings_that_no_run_could_use_are_reported(settings: dict[str, Any], told: str) -> None:
     assert told in problem(GOOD, **settings)
-    (found,) = check("sessions", settings_=Settings(**settings))
+    (found,) = check("sessions", settings=Settings(**settings))
     assert (found.subject, found.level) == ("respool.toml", "wrong")
     assert told in found.message
 
@@ -93,7 +93,7 @@ def test_a_key_that_looks_misspelt_is_doubtful_and_runs(tmp_path: Path, monkeypa
     doubtful = replace(GOOD, sink=DeltaSink("t", key=("window", "shops")))
     require_sound([doubtful], Settings())
     monkeypatch.setattr("respool.operations.check.find_pipeline", lambda *_: doubtful)
-    _, found = check("sessions", settings_=Settings())
+    _, found = check("sessions", settings=Settings())
     assert found.level == "doubtful"
     assert "has the column 'shops'" in found.message
     assert "Did you mean 'shop'?" in found.message

@@ -1,6 +1,7 @@
 """How results look: tables for people, JSON for programs, one voice for messages."""
 
 import json
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -95,6 +96,35 @@ def slices() -> Iterator[Callable[[int, int], None]]:
                 print_note(f"slice {done:,} of {total:,}")
 
         yield report
+
+
+class DownloadHandler(logging.Handler):
+    """Shows the download of jars, which is logged: a bar on a terminal, elsewhere a line for every tenth jar."""
+
+    def __init__(self) -> None:
+        """Show nothing yet."""
+        super().__init__(logging.INFO)
+        self._stack = ExitStack()
+        self._move: Callable[[int], None] | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show how many jars are there."""
+        done, total = getattr(record, "done", None), getattr(record, "total", 0)
+        if done is None:
+            print_note(record.getMessage())
+        elif sys.stderr.isatty():
+            self._move = self._move or bar(self._stack, total, "jars", remaining=False)
+            self._move(done)
+            if done == total:
+                self.close()
+        elif done % 10 == 0 and done < total:
+            print_note(record.getMessage())
+
+    def close(self) -> None:
+        """Remove the bar."""
+        self._move = None
+        self._stack.close()
+        super().close()
 
 
 def bar(stack: ExitStack, total: int | None, label: str = "", *, remaining: bool = True) -> Callable[[int], None]:
