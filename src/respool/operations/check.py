@@ -188,8 +188,8 @@ def _doubts(pipeline: Pipeline) -> Iterator[str]:
         if name not in columns and near:
             yield (
                 f"The key of the sink of {pipeline.name} has the column '{name}', which is neither a field of "
-                f"its events nor declared by its results.{near} Correct it, unless the transform makes a column of that "
-                "name."
+                f"its events nor declared by its results.{near} Correct it, unless the transform makes a column of "
+                "that name."
             )
 
 
