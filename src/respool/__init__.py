@@ -8,6 +8,9 @@ from respool._version import __version__
 if TYPE_CHECKING:
     from respool.archive.model import ArchiveContents
     from respool.archive.sink import archive_pipeline
+    from respool.checkpoint.journal.steps import Journal
+    from respool.checkpoint.state.reader import StateRows
+    from respool.checkpoint.summary import CheckpointSummary
     from respool.decoders.json import JsonDecoder
     from respool.diff.model import Cutoff
     from respool.diff.report import DiffReport
@@ -16,12 +19,14 @@ if TYPE_CHECKING:
         BrokerError,
         BrokerUnreachable,
         ChangeRefusedError,
+        CheckpointChangedError,
         CheckpointError,
         CheckpointInUseError,
         CheckpointNotFoundError,
         DamagedFileError,
         DiffError,
         FileError,
+        ForeignJournalError,
         MachineError,
         PipelineError,
         QueryError,
@@ -37,9 +42,13 @@ if TYPE_CHECKING:
     )
     from respool.operations.archive import Archive, ArchiveReport, CompactionResult, RepairResult
     from respool.operations.check import Finding, check
+    from respool.operations.checkpoint import Checkpoint, CheckpointReport, CheckpointStatus, PurgeResult
     from respool.operations.diff import diff
+    from respool.operations.plans import InstallPlan, ResumePlan, RewindPlan, UndoPlan
     from respool.operations.reprocess import ReprocessPreview, ReprocessRun, audit, plan_reprocess, preview, reprocess
     from respool.operations.run import find_pipeline, load_settings, run, start
+    from respool.operations.savepoints import Savepoint, SavepointReport, Savepoints
+    from respool.operations.state import StateChoices, StateQuery
     from respool.pipeline.definition import Pipeline
     from respool.pipeline.results import ArrivalDependent, Sessions, Windows
     from respool.reprocess.audit_report import AuditReport
@@ -62,9 +71,14 @@ __all__ = [
     "BrokerError",
     "BrokerUnreachable",
     "ChangeRefusedError",
+    "Checkpoint",
+    "CheckpointChangedError",
     "CheckpointError",
     "CheckpointInUseError",
     "CheckpointNotFoundError",
+    "CheckpointReport",
+    "CheckpointStatus",
+    "CheckpointSummary",
     "CompactionResult",
     "ConsoleSink",
     "Cutoff",
@@ -74,12 +88,16 @@ __all__ = [
     "DiffReport",
     "FileError",
     "Finding",
+    "ForeignJournalError",
     "FunctionSink",
+    "InstallPlan",
+    "Journal",
     "JsonDecoder",
     "KafkaSink",
     "MachineError",
     "Pipeline",
     "PipelineError",
+    "PurgeResult",
     "QueryError",
     "Refusal",
     "RepairResult",
@@ -88,11 +106,20 @@ __all__ = [
     "ReprocessPreview",
     "ReprocessRun",
     "RespoolError",
+    "ResumePlan",
+    "RewindPlan",
     "Runner",
+    "Savepoint",
+    "SavepointReport",
+    "Savepoints",
     "Sessions",
     "Settings",
     "SettingsError",
+    "StateChoices",
+    "StateQuery",
+    "StateRows",
     "TopicError",
+    "UndoPlan",
     "UnfinishedChangeError",
     "UnknownFormatVersionError",
     "UnreadableFileError",
@@ -123,10 +150,15 @@ _MODULES = {
     "BrokerError": "errors",
     "BrokerUnreachable": "errors",
     "ChangeRefusedError": "errors",
+    "Checkpoint": "operations.checkpoint",
+    "CheckpointChangedError": "errors",
     "CheckpointError": "errors",
     "CheckpointInUseError": "errors",
     "CheckpointNotFoundError": "errors",
     "CompactionResult": "operations.archive",
+    "CheckpointReport": "operations.checkpoint",
+    "CheckpointStatus": "operations.checkpoint",
+    "CheckpointSummary": "checkpoint.summary",
     "ConsoleSink": "sinks.console",
     "Cutoff": "diff.model",
     "DamagedFileError": "errors",
@@ -135,12 +167,16 @@ _MODULES = {
     "DiffReport": "diff.report",
     "FileError": "errors",
     "Finding": "operations.check",
+    "ForeignJournalError": "errors",
     "FunctionSink": "sinks.console",
+    "InstallPlan": "operations.plans",
+    "Journal": "checkpoint.journal.steps",
     "JsonDecoder": "decoders.json",
     "KafkaSink": "sinks.kafka",
     "MachineError": "errors",
     "Pipeline": "pipeline.definition",
     "PipelineError": "errors",
+    "PurgeResult": "operations.checkpoint",
     "QueryError": "errors",
     "Refusal": "errors",
     "RepairResult": "operations.archive",
@@ -150,10 +186,19 @@ _MODULES = {
     "ReprocessRun": "operations.reprocess",
     "RespoolError": "errors",
     "Runner": "running.runner",
+    "ResumePlan": "operations.plans",
+    "RewindPlan": "operations.plans",
+    "Savepoint": "operations.savepoints",
+    "SavepointReport": "operations.savepoints",
+    "Savepoints": "operations.savepoints",
     "Sessions": "pipeline.results",
     "Settings": "settings",
     "SettingsError": "errors",
+    "StateChoices": "operations.state",
+    "StateQuery": "operations.state",
+    "StateRows": "checkpoint.state.reader",
     "TopicError": "errors",
+    "UndoPlan": "operations.plans",
     "UnfinishedChangeError": "errors",
     "UnknownFormatVersionError": "errors",
     "UnreadableFileError": "errors",

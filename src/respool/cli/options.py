@@ -1,4 +1,4 @@
-"""Options that several commands share, and how a UsageError of the library becomes typer's, with exit code 2."""
+"""The options that several commands share, and how a UsageError is reported: as wrong usage, with exit code 2."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -44,6 +44,29 @@ Savepoints = Annotated[
         metavar="PATH", help="Folder or URL of the savepoints.  [default: savepoints in the home; RESPOOL_SAVEPOINTS]"
     ),
 ]
+Where = Annotated[str, typer.Argument(metavar="PATH", help="A pipeline's name, a folder, or a URL such as s3://…")]
+Reason = Annotated[str | None, typer.Option(help="Why, for the history.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, and stop.")]
+Stopped = Annotated[
+    bool, typer.Option("--stopped", help="The query has ended, though its checkpoint looks as if it ran.")
+]
+AllowDataLoss = Annotated[bool, typer.Option("--allow-data-loss", help="Go on though the source has lost records.")]
+SinkOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND[:PLACE]",
+        help="Where the query writes, if respool did not run it: delta:PATH, files:PATH, kafka:TOPIC, …",
+    ),
+]
+AcceptForeign = Annotated[
+    bool,
+    typer.Option(
+        "--accept-foreign-journal",
+        help="Carry out a journal in the checkpoint that this installation did not write: by another host or user, or "
+        "for another folder that this one is a copy of. You have read its steps, and trust who wrote them.",
+    ),
+]
+Master = Annotated[str | None, typer.Option(help="Spark's master.  [default: local[*]; RESPOOL_MASTER]")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs in place of text for people.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -76,7 +99,7 @@ Timezone = Annotated[
     str | None,
     typer.Option(metavar="ZONE", help="Zone of times that name none, and of results, as for the live query."),
 ]
-Master = Annotated[str | None, typer.Option(help="Spark's master.  [default: local[*]; RESPOOL_MASTER]")]
+BROKEN = 3  # the exit code of `verify` and `audit` when something is broken
 
 
 def load(**flags: Any) -> Settings:

@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from respool.errors import CheckpointError, PipelineError, UsageError
-from respool.operations.forks import make_fork, require_free
-from respool.operations.starting import OnNote, note_of, session
+from respool.operations.context import OnNote
+from respool.operations.starting import note_of, session
 from respool.settings import Settings, load
 from respool.times import parse_duration
 
@@ -297,7 +297,8 @@ def fork_before_start(
     from respool.checkpoint.journal import history
     from respool.checkpoint.ownership import fork_of
     from respool.locations import absolute
-    from respool.operations.savepoints import find
+    from respool.operations.checkpoint import Checkpoint
+    from respool.operations.savepoints import find, require_free
     from respool.storage.open import new_writer
 
     savepoint, location = find(name, settings), absolute(path)
@@ -315,9 +316,12 @@ def fork_before_start(
 
     def start_fork(spark: "SparkSession", original: "Pipeline") -> None:
         require_startable(spark, original, savepoint, note)
-        make_fork(location, path, savepoint, name, settings, allow_data_loss)
+        plan = savepoint.plan_fork(location, allow_data_loss=allow_data_loss)
+        note(str(plan))
+        Checkpoint(location, settings=settings).apply(plan, on_note=note)
+        note(f"Batch {plan.batch:,} is the next to run.")
 
-    require_free(location, path, savepoint, name)
+    require_free(location, path, savepoint)
     _require_new_output(pipeline, kafka, settings)
     return start_fork
 

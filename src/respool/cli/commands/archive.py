@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from respool.cli.options import BootstrapServers, Commands, Home, Json, configured_pipeline, load
+from respool.cli.options import BROKEN, BootstrapServers, Commands, Home, Json, configured_pipeline, load
 from respool.cli.render.output import out_json, print_note, print_result, throttled, width
 from respool.operations.archive import DEFAULT_TABLE, Archive
 
@@ -15,7 +15,6 @@ app = typer.Typer(
 TableOption = Annotated[
     str, typer.Option(metavar="PATH", help="The table; a relative path is one under the home's archive folder.")
 ]
-_BROKEN = 3  # the exit code of `verify` when something is wrong, as that of `checkpoint verify`
 
 
 @app.command()
@@ -76,7 +75,7 @@ def verify(
     else:
         print_result(text)
     if not report.ok:
-        raise typer.Exit(_BROKEN)
+        raise typer.Exit(BROKEN)
 
 
 @app.command()

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from respool.cli.options import (
+    BROKEN,
     AllowPartial,
     ArchiveOption,
     BootstrapServers,
@@ -25,8 +26,6 @@ from respool.cli.render.output import out_json, print_note, print_plan, print_re
 from respool.operations.reprocess import audit as compare
 from respool.operations.reprocess import plan_reprocess
 from respool.times import parse_duration
-
-DIFFERS = 3  # the exit code when something differs
 
 
 def audit(
@@ -75,4 +74,4 @@ def audit(
     else:
         print_result(f"\n{report.text(width=width())}")
     if report.different and not fix:
-        raise typer.Exit(DIFFERS)
+        raise typer.Exit(BROKEN)

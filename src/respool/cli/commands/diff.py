@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from respool.cli.commands.audit import DIFFERS
-from respool.cli.options import BootstrapServers, Home, Json, Master, Savepoints, load
+from respool.cli.options import BROKEN, BootstrapServers, Home, Json, Master, Savepoints, load
 from respool.cli.render.output import out_json, print_note, print_result, width
 from respool.operations.diff import diff as compare
 
@@ -76,4 +75,4 @@ def diff(
     else:
         print_result(report.text(width=width()))
     if report.different:
-        raise typer.Exit(DIFFERS)
+        raise typer.Exit(BROKEN)
