@@ -49,7 +49,14 @@ def archive_topic(
 
 
 def archive_pipeline(pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline that archives the topic of another pipeline, in the table that `respool reprocess` reads."""
+    """Return the pipeline that archives what another pipeline reads, where `respool reprocess` looks for it.
+
+    >>> respool.archive_pipeline(respool.find_pipeline("visit-counts")).name
+    'visit-counts-archive'
+
+    Raises:
+        PipelineError: The pipeline has no decoder.
+    """
     if pipeline.decode is None:
         raise PipelineError(f"The pipeline {pipeline.name} has no decoder, so its records have no event time.")
     return archive_topic(

@@ -1,7 +1,7 @@
 """The options that several commands share, and how a UsageError is reported: as wrong usage, with exit code 2."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -11,6 +11,9 @@ from respool.errors import UsageError
 from respool.kafka.connect import cluster as cluster
 from respool.kafka.connect import connect as connect
 from respool.settings import Settings
+
+if TYPE_CHECKING:
+    from respool.pipeline.definition import Pipeline
 
 
 class Commands(TyperGroup):
@@ -68,12 +71,62 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs in p
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
+PipelineArgument = Annotated[
+    str, typer.Argument(metavar="PIPELINE", help="A name of `respool pipelines`, or module:object.")
+]
+StartArgument = Annotated[str, typer.Argument(metavar="START", help="The span's first moment, in ISO 8601.")]
+EndArgument = Annotated[str, typer.Argument(metavar="END", help="The moment behind the span.")]
+ArchiveOption = Annotated[
+    str | None,
+    typer.Option(metavar="PATH", help="The archive's table.  [default: the pipeline's, under the home's archive]"),
+]
+LiveCheckpoint = Annotated[
+    str | None,
+    typer.Option(metavar="PATH", help="The live query's checkpoint.  [default: the pipeline's, under the home]"),
+]
+Slice = Annotated[
+    str, typer.Option("--slice", metavar="TIME", help="About how much event time is computed in one step.")
+]
+AllowPartial = Annotated[
+    bool,
+    typer.Option("--allow-partial", help="Continue though the archive lacks records that the live query has read."),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the pipeline, as the live query has it."),
+]
+Timezone = Annotated[
+    str | None,
+    typer.Option(metavar="ZONE", help="Zone of times that name none, and of results, as for the live query."),
+]
 BROKEN = 3  # the exit code of `verify` and `audit` when something is broken
 
 
 def load(**flags: Any) -> Settings:
     """Return the settings of a command from its flags, the environment and respool.toml."""
     return settings.load(flags)
+
+
+def configured_pipeline(name: str, assignments: list[str], settings: Settings) -> "Pipeline":
+    """Return a pipeline with the parameters of respool.toml and of --set."""
+    [pipeline] = configured_pipelines([name], assignments, settings)
+    return pipeline
+
+
+def configured_pipelines(names: list[str], assignments: list[str], settings: Settings) -> "list[Pipeline]":
+    """Return pipelines with the parameters of respool.toml, then those of --set for all that have them."""
+    from respool.pipeline.registry import find_pipeline, parameters, section_values
+
+    values = section_values(names, settings.pipelines)
+    known = {name: {parameter.name for parameter in parameters(name)} for name in names}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not (key and equals):
+            raise UsageError(f"--set {assignment} is not NAME=VALUE")
+        having = [name for name in names if key in known[name]]
+        for name in having or names[:1]:  # a parameter that no pipeline has is reported by the first
+            values[name][key] = value
+    return [find_pipeline(name, values[name]) for name in names]
 
 
 def require_answer(json: bool, yes: bool, dry_run: bool) -> None:

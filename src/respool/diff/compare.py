@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from respool.diff.model import VERDICTS, DiffReport, DiffRequest, DiffSummary, DiffVerdict, RowDifference
+from respool.diff.model import VERDICTS, DiffRequest, DiffSummary, DiffVerdict, RowDifference
+from respool.diff.report import DiffReport
 from respool.diff.rows import read_rows, row_text, with_row
 from respool.errors import DiffError
 from respool.kafka.cluster import KafkaCluster
@@ -56,7 +57,7 @@ def _compare(
         shown = [row for verdict in VERDICTS if counts[verdict] for row in _first(joined, verdict, most)]
     finally:
         joined.unpersist()
-    return DiffReport(summary, tuple(shown))
+    return DiffReport(request, summary, tuple(shown), output)
 
 
 def _joined(spark: "SparkSession", kafka: KafkaCluster | None, request: DiffRequest) -> "DataFrame":

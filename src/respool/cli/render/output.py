@@ -1,4 +1,4 @@
-"""How results look: tables for people, JSON for programs, one voice for messages."""
+"""How commands print: results to standard output as tables, text or JSON; messages to standard error."""
 
 import json
 import logging
@@ -19,7 +19,7 @@ def width() -> int:
 
 
 def print_note(message: str) -> None:
-    """Tell the user what happens, on standard error: standard output is for results."""
+    """Print what happens to standard error: standard output is for results."""
     _print(printable(message), sys.stderr)
 
 
@@ -59,16 +59,16 @@ def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], empty: str)
 
 
 def throttled(what: str) -> Callable[[int, int], None]:
-    """Return what tells how far a long work is, every other second."""
+    """Return a progress callback that prints at most every two seconds."""
     last = time.monotonic()
 
-    def tell(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         nonlocal last
         if time.monotonic() - last > 2:
             last = time.monotonic()
             print_note(f"{done:,} of {total:,} {what} …")
 
-    return tell
+    return report
 
 
 def print_plan(plan: object) -> None:
