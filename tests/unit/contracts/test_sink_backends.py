@@ -103,7 +103,12 @@ def test_other_sinks_write_everything_again(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [("delt:/x", "Did you mean 'delta'?"), ("", "delta:TABLE"), ("iceberg:db.t", "kafka:TOPIC"), ("files:", "place")],
+    [
+        ("delt:/x", "Did you mean 'delta'?"),
+        ("", "delta:TABLE"),
+        ("iceberg:db.t", "kafka:TOPIC"),
+        ("files:", "needs a location"),
+    ],
 )
 def test_a_sink_that_is_not_known(text: str, told: str) -> None:
     with pytest.raises(CheckpointError, match="files:FOLDER") as error:
@@ -283,7 +288,7 @@ def test_a_function_that_writes_with_its_own_app_id(tmp_path: Path) -> None:
     found = replay_of(DeltaAddress(str(table)), [QUERY], 2)
     assert found.restore is None
     assert "txnAppId=" in str(found.remedy)
-    assert "right table" in str(found.blocked)
+    assert "this is the query's table" in str(found.blocked)
     step = replay_of(parse_sink(f"delta:{table}?txnAppId=my-app"), [QUERY], 2).restore
     assert isinstance(step, RestoreTable)
     run_restore(step)
@@ -357,7 +362,7 @@ def test_a_log_that_was_cleaned(table: Path) -> None:
     for version in range(4):
         (table / "_delta_log" / f"{version:020}.json").unlink()
     assert "no longer shows at which version batch 1 was written" in refusal(table, 2)
-    assert "version 3 cannot be had any more" in refusal(table, 4)
+    assert "version 3 can no longer be read" in refusal(table, 4)
 
 
 def test_files_that_were_vacuumed(table: Path) -> None:
