@@ -158,7 +158,7 @@ def produce(cluster: Cluster, topic: str, numbers: range) -> None:
 
 
 def copied(cluster: Cluster, topic: str) -> set[int]:
-    return {int(one.key or b"") for one in consumer.read(cluster.kafka, f"{topic}-copy")}
+    return {int(record.key or b"") for record in consumer.read(cluster.kafka, f"{topic}-copy")}
 
 
 @pytest.mark.parametrize("fault", [Cluster.kill, Cluster.pause])
@@ -182,11 +182,11 @@ def test_a_run_resumes_after_an_outage(
     began, ended = watched.notes
     assert f"Kafka at {cluster.kafka.bootstrap_servers} is unreachable since " in began
     assert "Kafka answers again at " in ended
-    numbers = [one.batch for one in watched.batches]
+    numbers = [batch.batch for batch in watched.batches]
     assert numbers == sorted(set(numbers))
-    assert sum(one.rows for one in watched.batches) == 20
+    assert sum(batch.rows for batch in watched.batches) == 20
     # After an upsert by key each record is there once, with its own value.
-    newest = {one.key: one.value for one in consumer.read(cluster.kafka, f"{topic}-copy")}
+    newest = {record.key: record.value for record in consumer.read(cluster.kafka, f"{topic}-copy")}
     assert newest == {str(number).encode(): f'{{"number":"{number}"}}'.encode() for number in range(20)}
 
 
@@ -256,7 +256,7 @@ def test_a_python_worker_that_starts_late_is_started_again(
     sessions = find_pipeline("sessions", {"topic": "late-worker", "output_topic": "late-worker-sessions"})
     with running(cluster.kafka, sessions, available_now=True) as watched:
         watched.end()
-    assert [one.key for one in consumer.read(cluster.kafka, "late-worker-sessions")] != []
+    assert [record.key for record in consumer.read(cluster.kafka, "late-worker-sessions")] != []
     interrupted = [note for note in watched.notes if "sessions is interrupted" in note]
     assert len(interrupted) == 1
     assert "a Python worker did not start in time" in interrupted[0]
