@@ -282,7 +282,7 @@ def test_a_broker_that_cannot_start_shows_its_last_words(tmp_path: Path) -> None
     data = tmp_path / "broker" / "data"
     data.mkdir(parents=True)
     (data / "meta.properties").write_text("version=1\ncluster.id=somebody-elses-cluste\nnode.id=7\n")
-    with pytest.raises(BrokerError, match=r"ended while it started(.|\n)*Its last words:(.|\n)*node.id"):
+    with pytest.raises(BrokerError, match=r"ended while it started(.|\n)*The end of its log:(.|\n)*node.id"):
         broker.start(Settings(home=tmp_path, broker_port=free_port()))
     assert broker.status(tmp_path).state == "stopped"
 

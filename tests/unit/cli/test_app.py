@@ -168,7 +168,7 @@ number = 3
         ("def orders(): return [][0]", "mine:orders", "mine:orders() does not make a pipeline: IndexError: "),
         ("", ":orders", "There is no pipeline ':orders'"),
         ("def orders(:", "mine:orders", "The module mine cannot be imported: SyntaxError: "),
-        (MINE.replace('"other"', '"an other"'), "mine:other", "'an other' is no name for a pipeline"),
+        (MINE.replace('"other"', '"an other"'), "mine:other", "Invalid pipeline name 'an other'"),
         (MINE.replace("ConsoleSink())", "ConsoleSink(), timezone='Mars')"), "mine:other", "'Mars' is not a time zone"),
     ],
 )

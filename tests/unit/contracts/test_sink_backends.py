@@ -456,7 +456,7 @@ def test_a_table_that_only_grows_cannot_be_emptied(tmp_path: Path) -> None:
 def test_what_is_no_table(tmp_path: Path, scheme: str) -> None:
     (tmp_path / "folder").mkdir()
     for name in ("folder", "nowhere"):
-        with pytest.raises(CheckpointError, match="is no Delta table"):
+        with pytest.raises(CheckpointError, match="is not a Delta table"):
             replay_of(DeltaAddress(f"{scheme}{tmp_path}/{name}"), [QUERY], 3)
     assert not (tmp_path / "nowhere").exists()
 

@@ -130,14 +130,14 @@ def test_results_describe_themselves() -> None:
     ("width", "slide"), [("0s", None), ("10 minutes", "0s"), ("10 minutes", "11 minutes"), ("0.0001ms", None)]
 )
 def test_invalid_windows_are_refused(width: str, slide: str | None) -> None:
-    with pytest.raises(PipelineError, match=f"Windows of {width} every {slide or width} are none"):
+    with pytest.raises(PipelineError, match=rf"the slide \({slide or width}\) must be positive and at most the width \({width}\)"):
         Windows(width, slide)
 
 
 def test_invalid_sessions_are_refused() -> None:
-    with pytest.raises(PipelineError, match="a gap of more than nothing, and a key"):
+    with pytest.raises(PipelineError, match="a gap longer than 0 and a key"):
         Sessions("0s", key=("visit_id",))
-    with pytest.raises(PipelineError, match="a gap of more than nothing, and a key"):
+    with pytest.raises(PipelineError, match="a gap longer than 0 and a key"):
         Sessions("10 minutes", key=())
 
 

@@ -251,7 +251,7 @@ def test_an_inaccessible_url_is_an_error(s3: Any, url: str, message: str) -> Non
     ("url", "message"),
     [
         ("s3://no-such-bucket/table", "bucket does not exist"),
-        (f"s3://{BUCKET}/checkpoint", "is no Delta table"),
+        (f"s3://{BUCKET}/checkpoint", "is not a Delta table"),
         ("gs://bucket/table", "gcsfs"),
     ],
 )
