@@ -130,7 +130,9 @@ def test_results_describe_themselves() -> None:
     ("width", "slide"), [("0s", None), ("10 minutes", "0s"), ("10 minutes", "11 minutes"), ("0.0001ms", None)]
 )
 def test_invalid_windows_are_refused(width: str, slide: str | None) -> None:
-    with pytest.raises(PipelineError, match=rf"the slide \({slide or width}\) must be positive and at most the width \({width}\)"):
+    with pytest.raises(
+        PipelineError, match=rf"the slide \({slide or width}\) must be positive and at most the width \({width}\)"
+    ):
         Windows(width, slide)
 
 
