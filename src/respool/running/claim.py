@@ -15,7 +15,6 @@ from respool.checkpoint.journal import history
 from respool.checkpoint.ownership import RUN, RunRecord, fork_of, promotion_of, read_run_record
 from respool.errors import CheckpointError, CheckpointInUseError, UnfinishedChangeError
 from respool.format import layout, logs
-from respool.format.positions import kafka_parts
 from respool.locations import OWN, local_path
 from respool.pipeline.fingerprint import changed
 from respool.sinks import protocol
@@ -23,7 +22,7 @@ from respool.sinks.protocol import ReadableSink, SinkOutput
 from respool.storage import lease
 from respool.storage.folder import FolderReader, FolderWriter
 from respool.storage.lease import JVM_PATIENCE, Lease
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalWriter
 from respool.storage.open import open_writer
 
 if TYPE_CHECKING:
@@ -211,12 +210,12 @@ def _topics(files: FolderReader) -> set[str] | None:
         newest = logs.parse_offset_log(path, logs.decode(path, files.read(path)))
     except CheckpointError:
         return None  # Spark reports what is wrong with it
-    return {topic for source in newest.sources for topic, _ in kafka_parts(source.end)}
+    return {topic for topic, _ in newest.kafka_ends()}
 
 
 def _files(checkpoint: str) -> FolderWriter:
     folder = local_path(checkpoint)
-    return open_writer(checkpoint) if folder is None else LocalFolder(folder)
+    return open_writer(checkpoint) if folder is None else LocalWriter(folder)
 
 
 def _record(files: FolderWriter, pipeline: "Pipeline", home: Path | None) -> None:
