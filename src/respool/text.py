@@ -1,7 +1,7 @@
 """Text from records and files, made safe to print on a terminal."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 # Control characters (C0, DEL and C1: they move the cursor, set titles, send answers), characters that reverse the
 # direction of what follows, separators of lines, and halves of surrogate pairs, which cannot be encoded.
@@ -34,9 +34,19 @@ def few(paths: Sequence[str], most: int = 3) -> str:
     return ", ".join(paths[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def numbers(first: int, last: int) -> str:
-    """Return a run of numbers as text."""
+def plural(count: int, noun: str, several: str | None = None) -> str:
+    """Return a count with its noun: '1 file', '1,234 files'; `several` is a plural that does not just add an s."""
+    return f"{count:,} {noun if count == 1 else several or noun + 's'}"
+
+
+def number_range(first: int, last: int) -> str:
+    """Return a range of numbers as text: '3', '5 to 12'."""
     return str(first) if first == last else f"{first} to {last}"
+
+
+def number_ranges(pairs: Iterable[tuple[int, int]]) -> str:
+    """Return ranges of numbers, each by its first and its last, as text: '3, 5 to 12'."""
+    return ", ".join(number_range(first, last) for first, last in pairs)
 
 
 def did_you_mean(word: str, choices: "list[str]") -> str:

@@ -19,7 +19,6 @@ from respool.decoders.json import JsonDecoder
 from respool.delta.log import delta_message, open_table
 from respool.errors import PipelineError
 from respool.format import layout, logs
-from respool.format.positions import kafka_parts
 from respool.identity import Identity
 from respool.kafka import records
 from respool.kafka.cluster import KafkaCluster
@@ -168,7 +167,7 @@ def _position(files: FolderReader) -> dict[tuple[str, int], int] | None:
         return None
     path = f"offsets/{numbers[-2]}"
     before = logs.parse_offset_log(path, logs.decode(path, files.read(path)))
-    return {place: offset for source in before.sources for place, offset in kafka_parts(source.end).items()}
+    return before.kafka_ends()
 
 
 def _is_beyond(

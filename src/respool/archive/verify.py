@@ -6,6 +6,7 @@ from respool.archive.contents import ArchiveContents, PartitionContents
 from respool.archive.kafka_check import KafkaComparison, PartitionInKafka
 from respool.findings import CheckResult, Finding, check, note
 from respool.kafka.offsets import OffsetRange, shared, total
+from respool.text import plural
 
 _SHOWN = 3  # ranges of offsets that a finding names
 _LOST = "If a copy of the table has them, restore them from there. Nothing else has them."
@@ -60,7 +61,7 @@ def _doubles(contents: ArchiveContents, fix: str) -> Iterator[Finding]:
     for partition in contents.places:
         if partition.surplus:
             yield Finding(
-                f"{partition.place}: {_count(partition.surplus, 'duplicate record')} at {_offsets(partition.doubles)}.",
+                f"{partition.place}: {plural(partition.surplus, 'duplicate record')} at {_offsets(partition.doubles)}.",
                 f"Keep one record per offset: {fix}",
             )
 
@@ -72,7 +73,7 @@ def _gaps(contents: ArchiveContents, kafka: KafkaComparison | None, fix: str) ->
             continue
         if in_kafka is None:
             yield Finding(
-                f"{partition.place}: {_count(partition.missing, 'offset')} missing, {_offsets(partition.gaps)}.",
+                f"{partition.place}: {plural(partition.missing, 'offset')} missing, {_offsets(partition.gaps)}.",
                 "Only Kafka shows whether these are records, and whether it still has them: name a broker with "
                 "--bootstrap-servers.",
             )
@@ -80,7 +81,7 @@ def _gaps(contents: ArchiveContents, kafka: KafkaComparison | None, fix: str) ->
         between = [OffsetRange(partition.first, partition.last + 1)]
         if refillable := shared(in_kafka.records, between):
             yield Finding(
-                f"{partition.place}: {_count(total(refillable), 'record')} missing, {_offsets(refillable)}. Kafka has "
+                f"{partition.place}: {plural(total(refillable), 'record')} missing, {_offsets(refillable)}. Kafka has "
                 f"{_them(refillable)}.",
                 f"Refill: {fix}",
             )
@@ -99,13 +100,13 @@ def _gone(partition: PartitionContents, in_kafka: PartitionInKafka, gone: Sequen
     lost = [gap for gap in gone if gap.size > marker]
     if lost:
         yield Finding(
-            f"{partition.place}: {_count(total(lost), 'offset')} missing, {_offsets(lost)}. Kafka no longer has "
+            f"{partition.place}: {plural(total(lost), 'offset')} missing, {_offsets(lost)}. Kafka no longer has "
             f"{_them(lost)}.",
             _LOST,
         )
     if likely := [gap for gap in gone if gap.size <= marker]:
         yield note(
-            f"{partition.place}: {_count(total(likely), 'offset')} missing that Kafka no longer has, "
+            f"{partition.place}: {plural(total(likely), 'offset')} missing that Kafka no longer has, "
             f"{_offsets(likely)}; most likely transaction markers, as Kafka has them further on.",
             "",
         )
@@ -122,7 +123,7 @@ def _heads(contents: ArchiveContents, kafka: KafkaComparison | None, fix: str) -
             yield note(start, "")
             continue
         if refillable := shared(in_kafka.records, before):
-            records = _count(total(refillable), "record")
+            records = plural(total(refillable), "record")
             yield Finding(f"{start} Kafka has {records} before it, {_offsets(refillable)}.", f"Refill: {fix}")
         if gone := shared(in_kafka.gone, before):
             yield note(f"{start} Kafka no longer has {_offsets(gone)}.", "")
@@ -142,14 +143,14 @@ def _kafka(kafka: KafkaComparison | None, why_not: str) -> Iterator[Finding]:
     behind = {place: in_kafka.behind for place, in_kafka in kafka.places.items() if in_kafka.behind > 0}
     if behind:
         each = ", ".join(f"{place} {count:,}" for place, count in behind.items())
-        yield note(f"The archive is {_count(sum(behind.values()), 'offset')} behind Kafka: {each}.", "")
+        yield note(f"The archive is {plural(sum(behind.values()), 'offset')} behind Kafka: {each}.", "")
 
 
 def _rejected(contents: ArchiveContents) -> Iterator[Finding]:
     rejected = sum(partition.rejected for partition in contents.places)
     if rejected:
         yield note(
-            f"{rejected:,} of {_count(contents.records, 'record')} do not decode. They are archived unchanged.", ""
+            f"{rejected:,} of {plural(contents.records, 'record')} do not decode. They are archived unchanged.", ""
         )
 
 
@@ -157,12 +158,8 @@ def _offsets(ranges: Sequence[OffsetRange]) -> str:
     few = ", ".join(str(offsets) for offsets in ranges[:_SHOWN])
     more = len(ranges) - _SHOWN
     word = "offset" if total(ranges) == 1 else "offsets"
-    return f"{word} {few}" + (f" and {_count(more, 'range')} more" if more > 0 else "")
+    return f"{word} {few}" + (f" and {plural(more, 'range')} more" if more > 0 else "")
 
 
 def _them(ranges: Sequence[OffsetRange]) -> str:
     return "it" if total(ranges) == 1 else "them"
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}" + ("" if number == 1 else "s")

@@ -169,7 +169,7 @@ def promotion_of(files: FolderReader) -> PromotionRecord | None:
         past = history.past(open_writer(promoted.checkpoint))
     except CheckpointError:
         return promoted
-    return promoted if any(one.id == promoted.journal and one.undone is None for one in past) else None
+    return promoted if any(change.id == promoted.journal and change.undone is None for change in past) else None
 
 
 def _note(files: FolderReader, path: str, read: Callable[[Fields], T]) -> T | None:

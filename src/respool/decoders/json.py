@@ -4,6 +4,7 @@ Decoding never fails a query. The value of a record must be one JSON object in U
 fields declared NOT NULL present, also those of nested structs, its event time readable.
 """
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 _CORRUPT = "_respool_corrupt"
-_QUICK = ("respool_quick_json", "respool.QuickJson")  # as Spark calls it, and its class in own_classes.JAR
+_READER = "respool.JsonReader"  # a class in jvm_classes.JAR
 # Columns between two steps, named so that no field of an event is called the same.
 _PARSED, _VALID, _ALONE, _TIME = ("_respool_parsed", "_respool_valid", "_respool_alone", "_respool_time")
-_TEXTS, _REJECTED = ("_respool_texts", "_respool_rejected")
+_READ, _REJECTED = ("_respool_read", "_respool_rejected")
 # Whether a value has nothing behind its JSON object. A flat object ends at its first brace: only what does not is
 # parsed again, to see whether a second value follows.
 _IS_ALONE = """
@@ -101,12 +102,12 @@ def _look_at(records: "DataFrame", decoder: JsonDecoder) -> "DataFrame":
     schema = _parse_schema(decoder)
     parsed, valid, alone = _parse(schema, decoder), F.expr("is_valid_utf8(CAST(value AS STRING))"), F.expr(_IS_ALONE)
     kept = records.columns
-    texts = _quick_texts(records.sparkSession, schema, decoder)
-    if texts is not None:
-        records = records.withColumn(_TEXTS, texts)
-        plain = F.col(_TEXTS).isNotNull()
-        parsed = F.when(plain, F.expr(_of_texts(schema))).otherwise(parsed)
-        valid, alone = plain | valid, plain | alone
+    read = _read(records.sparkSession, schema, decoder)
+    if read is not None:
+        records = records.withColumn(_READ, read)
+        is_read = F.col(_READ).isNotNull()
+        parsed = F.coalesce(F.col(_READ), parsed)
+        valid, alone = is_read | valid, is_read | alone
     found = records.select(*map(quote, kept), parsed.alias(_PARSED), valid.alias(_VALID), alone.alias(_ALONE))
     timed = found.withColumn(_TIME, F.expr(_event_time(_field(decoder.event_time))))
     return timed.withColumn("rejected", F.expr(_reason(schema, decoder)))
@@ -170,39 +171,68 @@ def _check(decoder: JsonDecoder, schema: "StructType") -> None:
         raise PipelineError(f"The decoder's event time '{decoder.event_time}' must be declared as TIMESTAMP.")
 
 
-def _quick_texts(spark: "SparkSession", schema: "StructType", decoder: JsonDecoder) -> "Column | None":
-    """Return the fields of a plain JSON object, null for another value; or None where they cannot be had so.
+def _read(spark: "SparkSession", schema: "StructType", decoder: JsonDecoder) -> "Column | None":
+    """Return what `_parse` returns, but null for most values that it rejects, and for some rare values.
 
-    That is where a field is not text, and in a JVM that has no classes of respool, as under spark-submit.
+    Return None where `_parse` has to read every value: the schema has a type that JsonReader does not read, Spark
+    parses times as Spark 2 did, or the JVM has no classes of respool, as under spark-submit.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType, StringType
 
-    if any((one.dataType != StringType() and one.name != decoder.event_time) or "\n" in one.name for one in schema):
+    fields = _text_time(schema, decoder)
+    legacy_times = str(spark.conf.get("spark.sql.legacy.timeParserPolicy")).upper() == "LEGACY"
+    if legacy_times or not all(_is_readable(field.dataType) for field in fields):
         return None
+    result = _with_corrupt(fields).toNullable()
+    # A name of its own for each result: sessions are shared by threads, and a name has one type.
+    name = f"respool_read_json_{hashlib.sha256(result.json().encode()).hexdigest()[:16]}"
     try:
-        spark.udf.registerJavaFunction(*_QUICK, ArrayType(StringType()))
+        spark.udf.registerJavaFunction(name, _READER, result)
     except PySparkException:
         return None
-    return F.call_function(_QUICK[0], F.col("value"), F.lit("\n".join(schema.names)))
+    timezone = spark.conf.get("spark.sql.session.timeZone")
+    return F.call_function(name, F.col("value"), F.lit(fields.json()), F.lit(timezone))
 
 
-def _of_texts(schema: "StructType") -> str:
-    """Return what `_parse` returns, of the texts of its fields."""
-    fields = [f"get({_TEXTS}, {number}) AS {quote(name)}" for number, name in enumerate(schema.names)]
-    return f"struct({', '.join(fields)}, CAST(NULL AS STRING) AS {_CORRUPT})"
+def _is_readable(kind: "DataType") -> bool:
+    from pyspark.sql import types as T
+
+    if isinstance(kind, T.StructType):
+        return all(_is_readable(field.dataType) for field in kind)
+    if isinstance(kind, T.ArrayType):
+        return _is_readable(kind.elementType)
+    if isinstance(kind, T.MapType):
+        return kind.keyType == T.StringType() and _is_readable(kind.valueType)
+    if isinstance(kind, T.StringType):
+        return kind == T.StringType()  # with no collation
+    numbers = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType, T.DecimalType)
+    return isinstance(kind, (*numbers, T.BooleanType, T.DateType, T.TimestampType))
 
 
 def _parse(schema: "StructType", decoder: JsonDecoder) -> "Column":
     """Parse the JSON with the event time still as text, so that an unreadable one has a reason of its own."""
     from pyspark.sql import functions as F
+
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowSingleQuotes": "false"}
+    return F.from_json(F.expr("CAST(value AS STRING)"), _with_corrupt(_text_time(schema, decoder)), options)
+
+
+def _text_time(schema: "StructType", decoder: JsonDecoder) -> "StructType":
     from pyspark.sql.types import StringType, StructField, StructType
 
-    fields = [StructField(one.name, StringType() if one.name == decoder.event_time else one.dataType) for one in schema]
-    wanted = StructType([*fields, StructField(_CORRUPT, StringType())])
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowSingleQuotes": "false"}
-    return F.from_json(F.expr("CAST(value AS STRING)"), wanted, options)
+    return StructType(
+        [
+            StructField(field.name, StringType() if field.name == decoder.event_time else field.dataType)
+            for field in schema
+        ]
+    )
+
+
+def _with_corrupt(fields: "StructType") -> "StructType":
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    return StructType([*fields, StructField(_CORRUPT, StringType())])
 
 
 def _event_time(text: str) -> str:

@@ -114,8 +114,8 @@ def _counts(joined: "DataFrame", request: DiffRequest) -> dict[str, int]:
     for side, clashes in ((request.a, row.a_clashes), (request.b, row.b_clashes)):
         if clashes and side.kind == "delta":
             raise DiffError(
-                f"The key {', '.join(columns)} does not identify a row of the {side}: {clashes:,} rows share a key with "
-                "another row. Name more columns with --key."
+                f"The key {', '.join(columns)} does not identify the rows of the {side}: {clashes:,} of them share a "
+                "key with another row. Name more columns with --key."
             )
     for number, name in enumerate(columns):
         if row[f"has_{number}"] is False:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 
-
 def then_version(request: DiffRequest, side: ComparedOutput) -> int | None:
     """Return the version of a table at the cutoff; None when all rows are compared.
 

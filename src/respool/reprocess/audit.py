@@ -16,7 +16,7 @@ from respool.reprocess.plan import results_of
 from respool.reprocess.target import ResultTarget, target_of
 from respool.sinks.protocol import WriteContext
 from respool.spark.session import session_of
-from respool.times import Span
+from respool.times import EPOCH, Span
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
@@ -150,8 +150,7 @@ def _with_late(comparison: Comparison, different: "DataFrame") -> "DataFrame":
     results = results_of(computation.plan.pipeline)
     limits = different.agg(F.unix_micros(F.min("start")), F.unix_micros(F.max("end"))).first()
     assert limits is not None
-    epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
-    span = Span(epoch + limits[0] * _TICK, epoch + limits[1] * _TICK + _MILLISECOND)
+    span = Span(EPOCH + limits[0] * _TICK, EPOCH + limits[1] * _TICK + _MILLISECOND)
     names = _shared(comparison, results)
     sought = different.select(
         *("key", "start", "end", "batch", "at", F.col("published").isNotNull().alias("was_published")),

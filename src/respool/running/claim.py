@@ -11,14 +11,13 @@ from respool.checkpoint.journal import history
 from respool.checkpoint.ownership import RUN, RunRecord, fork_of, promotion_of, read_run_record
 from respool.errors import CheckpointError, UnfinishedChangeError
 from respool.format import layout, logs
-from respool.format.positions import kafka_parts
 from respool.locations import local_path
 from respool.pipeline.fingerprint import changed
 from respool.sinks import protocol
 from respool.storage import lease
 from respool.storage.folder import FolderReader, FolderWriter
 from respool.storage.lease import Lease
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalWriter
 from respool.storage.open import open_writer
 
 if TYPE_CHECKING:
@@ -127,12 +126,12 @@ def _topics(files: FolderReader) -> set[str] | None:
         newest = logs.parse_offset_log(path, logs.decode(path, files.read(path)))
     except CheckpointError:
         return None  # Spark will tell what is wrong with it
-    return {topic for source in newest.sources for topic, _ in kafka_parts(source.end)}
+    return {topic for topic, _ in newest.kafka_ends()}
 
 
 def _files(checkpoint: str) -> FolderWriter:
     folder = local_path(checkpoint)
-    return open_writer(checkpoint) if folder is None else LocalFolder(folder)
+    return open_writer(checkpoint) if folder is None else LocalWriter(folder)
 
 
 def _record(files: FolderWriter, pipeline: "Pipeline", home: Path | None) -> None:

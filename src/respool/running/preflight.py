@@ -21,7 +21,7 @@ from respool.pipeline.definition import Pipeline
 from respool.pipeline.fingerprint import Fingerprint
 from respool.spark import failures
 from respool.spark.session import session_of
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -134,7 +134,7 @@ def shape_of(spark: "SparkSession", pipeline: Pipeline, conf: Mapping[str, str])
     with tempfile.TemporaryDirectory(prefix="respool-") as folder:
         checkpoint = Path(folder) / "checkpoint"
         _plan(session, pipeline, Path(folder) / "records", checkpoint)
-        return query_shape(CheckpointSnapshot(LocalFolder(checkpoint)), 0)
+        return query_shape(CheckpointSnapshot(LocalReader(checkpoint)), 0)
 
 
 def _plan(session: "SparkSession", pipeline: Pipeline, folder: Path, checkpoint: Path) -> None:

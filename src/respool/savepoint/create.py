@@ -137,7 +137,7 @@ def _needed(checkpoint: CheckpointSnapshot, batch: int, chosen: bool) -> list[st
 def _require_sound(copied: str, origin: str) -> None:
     """Raise CheckpointError when the copied files are damaged, so that Spark could not start from them."""
     checks = verify(CheckpointSnapshot(open_reader(copied), is_copy=True))
-    problems = [problem for check in checks if check.status == "broken" for problem in check.found]
+    problems = [problem for check in checks if check.status == "broken" for problem in check.findings]
     if problems:
         raise CheckpointError(
             f"The checkpoint {origin} is damaged: {problems[0].what} For details and remedies run: "

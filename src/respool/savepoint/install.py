@@ -69,7 +69,7 @@ def install_set(
                 written[path] = moved.encode(errors="surrogateescape")
     if query_id is not None:
         written["metadata"] = logs.metadata(query_id).encode()
-    stale = {f"{folder}{slash}.{name}.crc" for folder, slash, name in (path.rpartition("/") for path in written)}
+    stale = {layout.hidden_checksum(path) for path in written}
     installed = tuple(path for path in paths if path not in stale)
     infos = source.facts(installed) if files is None else {}
     recorded = None if files is None else {file.path: file for file in files}

@@ -42,7 +42,7 @@ def verify(savepoint: Savepoint, on_file: ProgressCallback = lambda done, total:
     checkpoint = savepoint.checkpoint()
     why = reachability.why_unreachable(checkpoint, manifest.next_batch, same_range=False)
     checks = verify_checkpoint(checkpoint)
-    broken = [finding.what for result in checks if result.status == "broken" for finding in result.found]
+    broken = [finding.what for result in checks if result.status == "broken" for finding in result.findings]
     return SavepointReport(tuple([f"{why}."] if why else broken), tuple(notes))
 
 

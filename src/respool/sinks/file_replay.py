@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import unquote, urlsplit
 
 from respool.errors import CheckpointError
-from respool.format import layout, logs
+from respool.format import compact_log, layout, logs
 from respool.locations import local_path
 from respool.sinks.address import MoveSinkFiles, ReplayOutcome
 from respool.storage.folder import FolderReader, read_error
@@ -21,7 +21,7 @@ _LOG = "_spark_metadata"
 def replay(folder: str, first_batch: int) -> ReplayOutcome:
     """Return what a sink's folder will do when the batches from `first_batch` on come again."""
     sink, files = f"files in {folder}", _open(folder)
-    entries = {name: number for name in files.names(_LOG) if (number := layout.entry(name)) is not None}
+    entries = compact_log.numbers_by_name(files.names(_LOG))
     if not entries:
         raise CheckpointError(
             f"{folder} has no {_LOG}: no file sink of Spark writes there. Name the folder that the query writes to, or "
@@ -34,7 +34,7 @@ def replay(folder: str, first_batch: int) -> ReplayOutcome:
         f"The folder {folder} has the batches up to {newest}: its sink would skip batches {first_batch} to {newest} "
         "without a word, whatever the query's id, and a query with state would break."
     )
-    before, now = _needed(entries, first_batch - 1), _needed(entries, newest)
+    before, now = compact_log.files_up_to(entries, first_batch - 1), compact_log.files_up_to(entries, newest)
     if before is None or now is None:
         return ReplayOutcome(sink, "It cannot be brought back by respool.", why, _way_out(entries, first_batch))
     kept = _named(files, before)
@@ -58,24 +58,11 @@ def _open(folder: str) -> FolderReader:
     return open_reader(folder)
 
 
-def _needed(entries: Mapping[str, int], last: int) -> list[str] | None:
-    """Return the log entries that Spark reads when `last` is the newest: from a compact one on, or from 0.
-
-    None when one of them is not there.
-    """
-    found: list[str] = []
-    for number in range(last, -1, -1):
-        if f"{number}.compact" in entries:
-            return [f"{number}.compact", *reversed(found)]
-        if str(number) not in entries:
-            return None
-        found.append(str(number))
-    return found[::-1]
-
-
 def _way_out(entries: Mapping[str, int], first_batch: int) -> str:
     after = sorted({number + 1 for number in entries.values()})
-    possible = [one for one in after[:-1] if one >= first_batch and _needed(entries, one - 1) is not None]
+    possible = [
+        one for one in after[:-1] if one >= first_batch and compact_log.files_up_to(entries, one - 1) is not None
+    ]
     other = f"Rewind to batch {possible[0]} or a later one, or let" if possible else "Let"
     return (
         f"Its log no longer tells which files were there before batch {first_batch}: Spark has deleted entries of it. "
@@ -127,6 +114,6 @@ def _with_companions(files: FolderReader, folder: str, paths: Sequence[str]) -> 
     """Return the paths, and the checksums that Hadoop keeps beside them on a local disk."""
     if local_path(folder) is None:
         return list(paths)
-    companions = {path: "/".join([*path.split("/")[:-1], f".{path.split('/')[-1]}.crc"]) for path in paths}
+    companions = {path: layout.hidden_checksum(path) for path in paths}
     there = files.facts(companions.values())
     return [one for path in paths for one in (path, companions[path]) if one == path or one in there]

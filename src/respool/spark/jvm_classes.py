@@ -3,7 +3,8 @@
 - Hadoop without its native library, as pyspark has it, starts programs to set permissions and to look for links on the
   local disk: a dozen for each small file of a checkpoint. `QuickFileSystem` and `QuickFs` do that within the JVM; what
   they write is the same.
-- `QuickJson` reads plain records in a tenth of the time of Spark's `from_json`: see `respool.decoders.json`.
+- `JsonReader` reads JSON from its bytes, with Jackson, in a third to a half of the time of Spark's `from_json`: see
+  `respool.decoders.json`.
 
 After a change of them, `python -m respool.spark.jvm_classes` makes the jar again, with a JDK.
 """

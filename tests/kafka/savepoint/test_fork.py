@@ -24,7 +24,7 @@ from respool.running.progress import BatchProgress
 from respool.running.runner import Runner, RunOptions
 from respool.savepoint.store import Savepoint, SavepointStore
 from respool.settings import Settings
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader
 from respool.visits.counts import visit_counts
 
 if TYPE_CHECKING:
@@ -184,13 +184,13 @@ def test_forks_go_on_beside_the_original_and_the_better_one_takes_its_place(
     assert {one.verdict for one in report.differences} == {"only_a", "only_b"}  # another width is another key
 
     # The fork's checkpoint becomes the pipeline's; the old one can be had again.
-    before = CheckpointSnapshot(LocalFolder(stage.checkpoint)).query_id
+    before = CheckpointSnapshot(LocalReader(stage.checkpoint)).query_id
     told_by = stage.respool("promote", str(changed), "visit-counts", "--yes", "--keep-as", "old")
     assert f"What the fork wrote stays in Kafka topic {stage.output('-changed')}" in told_by
     assert "The fork ran a changed pipeline: setting" in told_by
     assert "windows of 10 minutes → windows of 20 minutes" in told_by
-    after = CheckpointSnapshot(LocalFolder(stage.checkpoint))
-    assert after.query_id == CheckpointSnapshot(LocalFolder(changed)).query_id != before
+    after = CheckpointSnapshot(LocalReader(stage.checkpoint))
+    assert after.query_id == CheckpointSnapshot(LocalReader(changed)).query_id != before
     assert stage.store.get("old").manifest.query_id == before
     with pytest.raises(CheckpointError, match="was promoted: its query goes on in"):
         stage.run("20 minutes", fork=changed, suffix="-changed")

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from respool.decoders.json import JsonDecoder, decode, decode_events
+from respool.decoders.json import JsonDecoder, _parse_schema, _read, decode, decode_events
 from respool.errors import PipelineError
 from respool.visits.events import VISIT
 
@@ -229,86 +229,182 @@ def test_anything_at_all_is_an_event_or_is_rejected(spark: "SparkSession", value
         assert (row.event is None) != (row.rejected is None)
 
 
-PLAIN = (
-    b'{"visit_id": "v1", "event_time": "2025-09-04T07:00:00"}',
-    b' {\n"page":\t"a\xc3\xa9","visit_id":"v1" , "n": 120, "m": 0, "yes":true,"no": false,"page2":null}\r\n',
-    b'{"visit_id": null, "n": 123456789012345678}',
-    b"{}",
+TYPED = JsonDecoder(
+    "s STRING, flag BOOLEAN, tiny TINYINT, small SMALLINT, n INT, big BIGINT, f FLOAT, d DOUBLE, price DECIMAL(10, 2), "
+    "day DATE, seen TIMESTAMP, list ARRAY<INT>, inner STRUCT<z: INT NOT NULL, deep: STRUCT<a: STRING>>, "
+    "items ARRAY<STRUCT<sku: STRING, price: DECIMAL(5, 1)>>, tags MAP<STRING, BIGINT>, "
+    "nested MAP<STRING, ARRAY<DOUBLE>>, at TIMESTAMP",
+    event_time="at",
 )
-NOT_PLAIN = (
+READ = (
+    b'{"visit_id": "v1", "event_time": "2025-09-04T07:00:00"}',
+    b' {\n"page":\t"a\xc3\xa9","visit_id":"v1" , "n": -1.5e3, "m": 0, "yes":true,"no": false,"page2":null}\r\n',
+    b'{"visit_id": null, "n": 1234567890123456789012}',
+    b"{}",
+    b'{"visit_id": "a\\n\\u00e9\\ud83d\\ude00b\\"", "pa\\u0067e": ""}',
+    b'{"visit_id": "v1", "visit_id": "v2"}',
+    b'{"visit_id": 1, "page": true}',
+    b'{"visit_id": {"a": [1, 2.50, "x"]}, "page": [ null , {} ]}',
+    b'{"n": {"visit_id": "other"}, "m": [{"visit_id": "other"}], "visit_id": "v1"}',
+)
+LEFT = (
     b"",
     b" ",
     b"[]",
+    b"null",
     b'"visit_id"',
     b'{"visit_id": "v1"',
     b'{"visit_id": "v1",}',
     b'{"visit_id": "v1"} x',
     b'{"visit_id": "v1"}{}',
-    b'{"visit_id": "v1", "visit_id": "v2"}',
     b'{"visit_id" "v1"}',
     b'{"visit_id": v1}',
-    b'{"visit_id": 1}',
-    b'{"visit_id": true}',
-    b'{"visit_id": "a\\nb"}',
     b'{"visit_id": "a\nb"}',
     b'{"visit_id": "\xff"}',
-    b'{"n": 1.5}',
-    b'{"n": -1}',
+    b'{"visit_id": "\xed\xa0\x80"}',
+    b'{"visit_id": "\xc0\xa2"}',
     b'{"n": 012}',
-    b'{"n": 1234567890123456789}',
+    b'{"n": NaN}',
     b'{"n": nul}',
     b'{"n": truee}',
-    b'{"n": {}}',
-    b'{"n": []}',
     b'\xef\xbb\xbf{"visit_id": "v1"}',
+    '{"visit_id": "v1"}'.encode("utf-16-le"),
+    '{"visit_id": "v1"}'.encode("utf-16-be"),
+    '{"visit_id": "v1"}'.encode("utf-32-le"),
+    '{"visit_id": "v1"}'.encode("utf-16"),
     b'{"page": "' + b"x" * 40_000 + b'"}',
 )
+TYPED_READ = (
+    b'{"flag": true, "tiny": -128, "small": 32767, "n": -2147483648, "big": 9223372036854775807, "f": 1, "d": 1e-3}',
+    b'{"price": 1.005, "day": "2025-09-04", "seen": "2025-09-04T07:00:00.5+02:00", "list": [1, null], "inner": null}',
+    b'{"price": "12.50", "items": [null, {}, {"sku": "a\\tb", "price": 1}], "tags": {"a": 1, "": null}, "at": 12}',
+    b'{"tags": {}, "list": [], "inner": {"deep": {"a": {"b": 1}}, "z": 3}, "nested": {"x": [1, 2.5], "y": null}}',
+    b'{"inner": {"deep": null, "other": [[]]}, "n": 1, "n": null, "day": "2025-9-4", "seen": "2025-09-04"}',
+)
+TYPED_LEFT = (
+    b'{"tiny": 300}',
+    b'{"n": 2147483648}',
+    b'{"n": 1.0}',
+    b'{"n": "1"}',
+    b'{"flag": "true"}',
+    b'{"d": "NaN"}',
+    b'{"d": ""}',
+    b'{"price": "1,000.5"}',
+    b'{"price": "abc"}',
+    b'{"price": 123456789.5}',
+    b'{"seen": 1757606666}',
+    b'{"day": "04.09.2025"}',
+    b'{"day": ""}',
+    b'{"list": {}}',
+    b'{"list": [1, "x"]}',
+    b'{"inner": []}',
+    b'{"tags": {"a": 1, "a": 2}}',
+    b'{"n": "x", "n": 1}',
+)
 
 
-def test_only_plain_values_are_read_without_spark(spark: "SparkSession") -> None:
-    frame = spark.createDataFrame([(value,) for value in (*PLAIN, *NOT_PLAIN)], "value BINARY")
-    decode(frame, VISIT)  # makes the function known
-    rows = frame.selectExpr("respool_quick_json(value, 'visit_id\npage') AS texts").collect()
-    assert [row.texts for row in rows] == [
-        ["v1", None],
-        ["v1", "aé"],
-        [None, None],
-        [None, None],
-        *[None] * len(NOT_PLAIN),
-    ]
+@pytest.mark.parametrize(("decoder", "read", "left"), [(VISIT, READ, LEFT), (TYPED, TYPED_READ, TYPED_LEFT)])
+def test_what_is_accepted_is_read_without_from_json(
+    spark: "SparkSession", decoder: JsonDecoder, read: tuple[bytes, ...], left: tuple[bytes, ...]
+) -> None:
+    frame = spark.createDataFrame([(value,) for value in (*read, *left)], "value BINARY")
+    column = _read(spark, _parse_schema(decoder), decoder)
+    assert column is not None
+    rows = frame.select(column.isNotNull().alias("read")).collect()
+    assert [row.read for row in rows] == [True] * len(read) + [False] * len(left)
 
 
-_names = st.sampled_from(["event_id", "visit_id", "event_time", "page", "Page", "é", "", "_respool_corrupt"])
-_values = st.one_of(
+def test_a_type_that_only_from_json_reads_leaves_all_to_it(spark: "SparkSession") -> None:
+    decoder = JsonDecoder("clock TIMESTAMP_NTZ, at TIMESTAMP", "at")
+    assert _read(spark, _parse_schema(decoder), decoder) is None
+    (row,) = decoded(spark, [b'{"clock": "2025-09-04T07:00:00", ' + TIME + b"}"], decoder)
+    assert row.event.clock == datetime(2025, 9, 4, 7)  # noqa: DTZ001
+
+
+_texts = st.one_of(
     st.text(max_size=5),
     st.sampled_from(["2025-09-04T07:00:00", "2025-09-04T07:00:00.5Z", "é\u0000", '"', "\\", "\u2028", "\ud83d\ude00"]),
-    *(st.none(), st.booleans(), st.integers(), st.floats(), st.lists(st.integers(), max_size=2)),
+    st.sampled_from(["", "1", "-1.50", "1,5", "NaN", "Infinity", "true", "2025-02-30", "1582-10-10", "0001-01-01"]),
 )
-_objects = st.builds(
-    lambda fields, ascii_only, indent: json.dumps(fields, ensure_ascii=ascii_only, indent=indent),
-    *(st.dictionaries(_names, _values, max_size=6), st.booleans(), st.sampled_from([None, 1])),
-).map(lambda text: text.encode("utf-8", "surrogatepass"))
+_numbers = st.one_of(
+    st.integers(),
+    st.integers(-40_000, 40_000),
+    st.floats(),
+    st.decimals(-1000, 1000, places=3).map(float),
+    st.sampled_from([2**31, 2**63, -(2**63), 10**30, 1e308, 5e-324, -0.0]),
+)
+_scalars = st.one_of(st.none(), st.booleans(), _texts, _numbers)
+_anywhere = st.recursive(
+    _scalars,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["z", "a", "sku", "x"]), inner),
+    max_leaves=4,
+)
+_flat_names = st.sampled_from(["event_id", "visit_id", "event_time", "page", "Page", "é", "", "_respool_corrupt"])
+_of_types = {
+    "s": _texts,
+    "flag": st.booleans(),
+    **dict.fromkeys(["tiny", "small", "n", "big"], st.integers(-200, 200)),
+    **dict.fromkeys(["f", "d", "price"], st.floats(-1e7, 1e7)),
+    "day": st.dates().map(str),
+    "seen": st.datetimes().map(datetime.isoformat),
+    "list": st.lists(st.integers(-9, 9) | st.none(), max_size=3),
+    "inner": st.fixed_dictionaries({"z": st.integers(0, 9)}, optional={"deep": st.fixed_dictionaries({"a": _texts})}),
+    "items": st.lists(st.fixed_dictionaries({}, optional={"sku": _texts, "price": st.floats(-999, 999)}), max_size=3),
+    "tags": st.dictionaries(_texts, st.integers(), max_size=3),
+    "nested": st.dictionaries(_texts, st.lists(st.floats(allow_nan=False), max_size=2) | st.none(), max_size=2),
+    "at": st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1)).map(datetime.isoformat),  # noqa: DTZ001
+}
 
 
 @st.composite
-def _harmed(draw: st.DrawFn) -> bytes:
-    """Return an object as it is, or with a few bytes put in, or in place of others."""
-    value = draw(_objects)
+def _typed(draw: st.DrawFn) -> dict[str, Any]:
+    """Return fields of the declared types, in any order, now and then with one of another type."""
+    names = draw(st.lists(st.sampled_from([*_of_types, "other"]), unique=True, max_size=8))
+    fields: dict[str, Any] = {}
+    for name in names:
+        as_declared = name in _of_types and draw(st.integers(0, 15)) > 0
+        fields[name] = draw(_of_types[name] if as_declared else _anywhere)
+    return fields
+
+
+@st.composite
+def _values_of(draw: st.DrawFn, objects: st.SearchStrategy[dict[str, Any]]) -> bytes:
+    """Return JSON, now and then with a few bytes added or replaced."""
+    text = json.dumps(draw(objects), ensure_ascii=draw(st.booleans()), indent=draw(st.sampled_from([None, 1])))
+    value = text.encode("utf-8", "surrogatepass")
+    if draw(st.integers(0, 2)):
+        return value
     first = draw(st.integers(0, len(value)))
     last = draw(st.integers(first, min(first + 2, len(value))))
-    other = draw(
-        st.one_of(st.just(value[first:last]), st.binary(max_size=2), st.sampled_from([b'"', b"}", b",", b"0"]))
-    )
+    other = draw(st.binary(max_size=2) | st.sampled_from([b'"', b"}", b",", b"0", b"\\"]))
     return value[:first] + other + value[last:]
 
 
+_flat = st.dictionaries(_flat_names, _anywhere, max_size=6)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "known", "objects"),
+    [(VISIT, (*READ, *LEFT), _flat), (TYPED, (*TYPED_READ, *TYPED_LEFT), _typed())],
+    ids=["flat", "typed"],
+)
 @hypothesis_settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
-@given(values=st.lists(_harmed(), min_size=100, max_size=300))
-def test_what_is_read_without_spark_is_what_spark_reads(spark: "SparkSession", values: list[bytes]) -> None:
-    quick = decoded(spark, [*PLAIN, *NOT_PLAIN, *values], VISIT)
+@given(data=st.data())
+def test_what_is_read_without_from_json_is_what_from_json_reads(
+    spark: "SparkSession",
+    decoder: JsonDecoder,
+    known: tuple[bytes, ...],
+    objects: st.SearchStrategy[dict[str, Any]],
+    data: st.DataObject,
+) -> None:
+    drawn = data.draw(st.lists(_values_of(objects), min_size=100, max_size=300))
+    values: list[bytes | None] = [None, *known, *drawn]
+    rows = [repr(row) for row in decoded(spark, values, decoder)]  # as text, in which NaN is equal to itself
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("respool.decoders.json._QUICK", ("respool_none", "respool.None"))  # as in a JVM without the class
-        assert quick == decoded(spark, [*PLAIN, *NOT_PLAIN, *values], VISIT)
+        patch.setattr("respool.decoders.json._READER", "respool.None")  # as in a JVM without the class
+        assert _read(spark, _parse_schema(decoder), decoder) is None
+        for value, row, expected in zip(values, rows, decoded(spark, values, decoder), strict=True):
+            assert row == repr(expected), value
 
 
 @pytest.mark.parametrize(

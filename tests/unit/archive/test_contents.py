@@ -325,7 +325,7 @@ def test_optimize_starts_no_spark_when_there_is_nothing_to_do(table: Path, tmp_p
 def findings(table: Path, in_kafka: PartitionInKafka) -> dict[str, list[tuple[str, str]]]:
     found = KafkaComparison("broker:9092", {TopicPartition("visits", 0): in_kafka}, (), {})
     checks = verify(read_contents(str(table)), found)
-    return {one.name: [(finding.status, finding.what) for finding in one.found] for one in checks if one.found}
+    return {one.name: [(finding.status, finding.what) for finding in one.findings] for one in checks if one.findings}
 
 
 def test_what_kafka_no_longer_has_is_lost_unless_it_looks_like_a_marker(table: Path) -> None:
@@ -348,7 +348,7 @@ def test_another_topic_under_the_same_name_is_told(table: Path) -> None:
     append(table, visits(0, range(5)))
     found = KafkaComparison("broker:9092", {}, ("clicks",), {TopicPartition("visits", 0): "ends at 3"})
     told = [one for one in verify(read_contents(str(table)), found) if one.name == "compared with Kafka"]
-    assert [(one.status, one.what) for one in told[0].found] == [
+    assert [(one.status, one.what) for one in told[0].findings] == [
         ("broken", "visits-0 at broker:9092 ends at 3: it is not the topic that was archived."),
         ("note", "The topic clicks no longer exists at broker:9092."),
     ]

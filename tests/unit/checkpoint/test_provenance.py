@@ -16,7 +16,7 @@ from respool.checkpoint.verify.run import verify
 from respool.cli.commands import checkpoint as cli
 from respool.cli.render.checkpoint import rewind_line
 from respool.errors import CheckpointError
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader
 from support import golden
 from support.damages import settled, written
 
@@ -46,7 +46,7 @@ def edit_conf(checkpoint: Path, change: dict[str, str | None]) -> None:
 
 
 def opened(path: Path) -> CheckpointSnapshot:
-    return CheckpointSnapshot(LocalFolder(path))
+    return CheckpointSnapshot(LocalReader(path))
 
 
 def planned(path: Path, batch: int) -> RewindPlan:
@@ -56,7 +56,7 @@ def planned(path: Path, batch: int) -> RewindPlan:
 
 
 def remedies(path: Path) -> str:
-    return "\n".join(one.remedy for check in verify(opened(path)) for one in check.found)
+    return "\n".join(one.remedy for check in verify(opened(path)) for one in check.findings)
 
 
 @pytest.mark.parametrize("kind", ["hdfs", "rocksdb", "transform"])
@@ -67,10 +67,10 @@ def test_an_unknown_state_store_is_named_and_nothing_is_recommended(
     edit_conf(path, {f"{CONF}stateStore.providerClass": PROVIDER})
     for file in [*path.glob("state/*/*/*.delta"), *path.glob("state/*/*/*.zip"), *path.glob("state/*/*/*.changelog")]:
         file.rename(file.with_suffix(".cloud"))
-    (told,) = [one for check in verify(opened(path)) for one in check.found if one.status == "unchecked"]
+    (told,) = [one for check in verify(opened(path)) for one in check.findings if one.status == "unchecked"]
     assert PROVIDER in told.what
     assert "respool cannot read" in told.what
-    assert not [one for check in verify(opened(path)) for one in check.found if one.status == "broken"]
+    assert not [one for check in verify(opened(path)) for one in check.findings if one.status == "broken"]
     assert "rewind" not in remedies(path)
     cli.verify(str(path), home=tmp_path)
     assert "not everything could be checked" in capsys.readouterr().out
@@ -88,7 +88,7 @@ def test_other_damage_beside_an_unknown_state_store_recommends_nothing_either(tm
     written(path / "offsets/12", "x")
     written(path / "commits/13", "x")
     written(path / "metadata", "x")
-    assert [one for check in verify(opened(path)) for one in check.found if one.status == "broken"]
+    assert [one for check in verify(opened(path)) for one in check.findings if one.status == "broken"]
     assert "rewind" not in remedies(path)
 
 
@@ -105,7 +105,7 @@ def test_a_schema_and_operator_metadata_of_a_newer_version_are_not_to_be_deleted
     written(schema, schema.read_bytes().replace(b"\0\x02v2", b"\0\x02v7", 1))
     metadata = path / "state/0/_metadata/metadata"
     written(metadata, re.sub("^v1", "v7", metadata.read_text()))
-    found = [one for check in verify(opened(path)) for one in check.found]
+    found = [one for check in verify(opened(path)) for one in check.findings]
     assert {one.status for one in found} == {"unchecked"}
     assert [one.what.split(" is of version v7")[0] for one in found] == [
         "state/0/_metadata/metadata",
@@ -118,14 +118,14 @@ def test_operator_metadata_of_runs_of_a_newer_version_recommends_no_rewind(tmp_p
     path = settled(golden.unpack(tmp_path, "transform"))
     for file in path.glob("state/0/_metadata/v2/[0-9]*"):
         written(file, re.sub("^v2", "v7", file.read_text()))
-    assert "unchecked" in {one.status for check in verify(opened(path)) for one in check.found}
+    assert "unchecked" in {one.status for check in verify(opened(path)) for one in check.findings}
     assert "rewind" not in remedies(path)
 
 
 def test_an_unknown_codec_is_named(tmp_path: Path) -> None:
     path = golden.unpack(tmp_path, "hdfs")
     edit_conf(path, {f"{CONF}stateStore.compression.codec": "com.example.Codec"})
-    (found,) = [one for check in verify(opened(path)) for one in check.found]
+    (found,) = [one for check in verify(opened(path)) for one in check.findings]
     assert (found.status, "com.example.Codec" in found.what) == ("unchecked", True)
 
 
@@ -146,7 +146,7 @@ def test_an_older_spark_is_known_by_the_settings_that_it_does_not_keep(tmp_path:
     edit_conf(path, {name: None for one in later for name in KEPT[one]})
     writer = writer_of(opened(path).newest_planned())
     assert writer.versions == versions
-    noted = [one.what for check in verify(opened(path)) for one in check.found if one.status == "note"]
+    noted = [one.what for check in verify(opened(path)) for one in check.findings if one.status == "note"]
     notes = planned(path, 5).notes
     if versions.startswith("4"):
         assert noted == []

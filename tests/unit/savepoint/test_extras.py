@@ -17,7 +17,7 @@ from respool.savepoint.extras import NotIncluded
 from respool.savepoint.manifest import parse, text_of
 from respool.savepoint.restore import plan_restore
 from respool.savepoint.store import SavepointStore
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader, LocalWriter
 from support.golden import unpack
 from support.savepoints import fork, fork_plan, restore, save
 
@@ -86,7 +86,7 @@ def test_a_restore_puts_schema_logs_back_and_leaves_other_files_alone(checkpoint
     before = {file: file.read_bytes() for file in checkpoint.rglob("*") if file.is_file()}
     (checkpoint / "notes" / "c.txt").write_text("later")
     request = RewindRequest(ToBatch(10), allow_data_loss=True)
-    there = CheckpointSnapshot(LocalFolder(checkpoint))
+    there = CheckpointSnapshot(LocalReader(checkpoint))
     plan = plan_restore(savepoint, there, str(checkpoint), request, RewindContext(now=NOW, ours=True))
     assert "Not Spark's, and left in place: README, notes." in plan.notes
     restore(savepoint, checkpoint)
@@ -94,7 +94,7 @@ def test_a_restore_puts_schema_logs_back_and_leaves_other_files_alone(checkpoint
     assert (checkpoint / LOG / "1").read_text() == entry(checkpoint, 1)
     assert (checkpoint / "notes" / "c.txt").read_text() == "later"
     assert (checkpoint / "README").exists()
-    apply.apply(plan_undo(CheckpointSnapshot(LocalFolder(checkpoint)), NOW), LocalFolder(checkpoint))
+    apply.apply(plan_undo(CheckpointSnapshot(LocalReader(checkpoint)), NOW), LocalWriter(checkpoint))
     assert {file: file.read_bytes() for file in before} == before
 
 

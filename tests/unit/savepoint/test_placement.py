@@ -16,7 +16,7 @@ from respool.savepoint.placement import require_place, require_store_place
 from respool.savepoint.promote import plan_promote
 from respool.savepoint.restore import plan_restore
 from respool.savepoint.store import Savepoint, SavepointStore
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader
 from respool.storage.open import open_writer
 from support.golden import unpack
 from support.savepoints import fork, save
@@ -59,7 +59,7 @@ def test_a_fork_a_restore_and_a_promotion_do_not_go_into_something_else(
     request = RewindRequest(ToBatch(savepoint.manifest.next_batch), allow_data_loss=True)
     other = tmp_path / "other"
     fork(savepoint, other)
-    forked = CheckpointSnapshot(LocalFolder(other))
+    forked = CheckpointSnapshot(LocalReader(other))
     for told, where in forbidden(tmp_path, checkpoint, savepoint).items():
         with pytest.raises(CheckpointError, match=rf"{told}.*Nothing was changed"):
             require_new(str(where), [])

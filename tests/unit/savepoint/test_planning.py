@@ -228,6 +228,13 @@ def test_a_savepoint_that_is_ahead_skips_what_lies_between(tmp_path: Path) -> No
     assert restored(savepoint(tmp_path, 6), None, tmp_path / "d").notes == (NOT_ASKED,)
 
 
+def test_a_savepoint_is_ahead_of_a_checkpoint_that_has_read_nothing_of_its_source(tmp_path: Path) -> None:
+    there = small_checkpoint.kafka(tmp_path / "c", 1, more={"offsets/0": offsets(None, shuffle_partitions="1")})
+    plan = restored(savepoint(tmp_path), there, tmp_path / "c")
+    assert plan.readings[0].skipped == (PartitionRange("visits-0", 0, 20),)
+    assert plan.notes == (AHEAD, NOT_ASKED)
+
+
 @pytest.mark.parametrize(
     ("names", "shown"),
     [
@@ -336,6 +343,7 @@ def test_a_fork_reads_all_that_kafka_has_under_an_id_of_its_own(tmp_path: Path) 
         "checkpoint": str(tmp_path / "c"),
         "query_id": QUERY,
         "sink": "",
+        "sink_identity": None,
         "created": "2026-01-02T03:04:05+00:00",
     }
 
@@ -484,7 +492,8 @@ def test_a_fork_of_a_lost_checkpoint_keeps_its_own_pipeline(tmp_path: Path) -> N
     plan = promoted(fork_at(tmp_path, more={RUN: noted(PIPELINE)}), None, tmp_path / "c")
     old, new = replaced(plan)[RUN]
     assert old is None
-    assert json.loads(new or "") == json.loads(noted(PIPELINE))
+    sink = {"kind": "described", "fields": {"text": "topic a"}, "version": 0}  # all that its sentence says
+    assert json.loads(new or "") == {**json.loads(noted(PIPELINE)), "sink_identity": sink}
     assert plan.notes == (NOT_ASKED,)
     assert plan.journal.query_ids == (OTHER,)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def view_of(root: Path) -> Iterator[Path]:
+def relocated_view(root: Path) -> Iterator[Path]:
     """Make a view of a checkpoint on a local disk, for the length of a `with` block."""
     with tempfile.TemporaryDirectory(prefix="respool-state-") as name:
         folder = Path(name)
@@ -56,9 +56,9 @@ def _view_operator(source: Path, target: Path, view: Path) -> None:
 
 
 def _link(source: Path, target: Path, without: tuple[str, ...]) -> None:
-    for one in source.iterdir():
-        if one.name not in without:
-            (target / one.name).symlink_to(one)
+    for entry in source.iterdir():
+        if entry.name not in without:
+            (target / entry.name).symlink_to(entry)
 
 
 FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv"}
@@ -95,9 +95,9 @@ def rows(
     with _telling(reading), _address(reading) as address:
         frame, columns, count = _table(spark, reading, address, only, zone)
         frame = _sorted(frame, columns) if limit is None else _first(frame, columns, limit)
-        shown = [one for one in columns if one.name not in reading.hidden]
-        found = select(frame, shown).toArrow().to_pylist()
-        return StateRows(tuple(one.name for one in shown), found[:limit], int(count.get["rows"]))
+        shown = [column for column in columns if column.name not in reading.hidden]
+        records = select(frame, shown).toArrow().to_pylist()
+        return StateRows(tuple(column.name for column in shown), records[:limit], int(count.get["rows"]))
 
 
 def write(spark: "SparkSession", reading: StateReading, only: Mapping[str, str], zone: tzinfo, file: Path) -> int:
@@ -112,7 +112,7 @@ def write(spark: "SparkSession", reading: StateReading, only: Mapping[str, str],
         with _telling(reading), _address(reading) as address:
             frame, columns, count = _table(spark, reading, address, only, zone)
             kind = FORMATS[file.suffix]
-            shown = [one for one in columns if one.name not in reading.hidden]
+            shown = [column for column in columns if column.name not in reading.hidden]
             frame = select(_sorted(frame, columns), shown, nested=kind != "csv")
             options = {"timestampFormat": _TIMES, "timeZone": str(zone), "ignoreNullFields": "false", "header": "true"}
             frame.write.format(kind).options(**({} if kind == "parquet" else options)).save(new.absolute().as_uri())
@@ -196,7 +196,7 @@ def _address(reading: StateReading) -> Iterator[str]:
         # Hadoop has another name for S3 than fsspec.
         yield reading.root.replace("s3://", "s3a://", 1) if reading.root.startswith("s3://") else reading.root
     elif reading.moved:
-        with view_of(path) as view:
+        with relocated_view(path) as view:
             yield str(view)
     else:
         yield str(path.absolute())

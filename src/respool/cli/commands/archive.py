@@ -11,6 +11,7 @@ from respool.cli.render.output import out_json, print_note, print_result, size, 
 from respool.cli.render.output import table as print_table
 from respool.errors import BrokerError, PipelineError
 from respool.settings import Settings
+from respool.text import plural
 
 if TYPE_CHECKING:
     from respool.archive.contents import ArchiveContents
@@ -191,7 +192,7 @@ def _forget(found: _Found, where: str, kafka: "KafkaCluster | None", wanted: boo
             f"known which records they had. {step} Nothing was changed."
         )
     forgotten = forget_lost_files(where)
-    done.append(f"{_count(len(forgotten), 'lost file')} taken out of the table")
+    done.append(f"{plural(len(forgotten), 'lost file')} taken out of the table")
     return _look(where, kafka)
 
 
@@ -219,14 +220,14 @@ def _fix(found: _Found, kafka: "KafkaCluster | None", settings: Settings, name: 
             if doubles:
                 print_note("Removing doubled records …")
                 removed = remove_doubles(spark, facts.table, doubles, print_note)
-                done.append(f"{_count(removed.records, 'doubled record')} removed")
+                done.append(f"{plural(removed.records, 'doubled record')} removed")
                 if removed.differing:
                     done.append(
-                        f"{_count(removed.differing, 'offset')} left as found: the records there differ, so the topic "
+                        f"{plural(removed.differing, 'offset')} left as found: the records there differ, so the topic "
                         "was made anew; give it an archive of its own"
                     )
             if lacking and decoding and found.kafka and kafka:
-                count = _count(sum(total(ranges) for ranges in lacking.values()), "record")
+                count = plural(sum(total(ranges) for ranges in lacking.values()), "record")
                 print_note(f"Refilling {count} from Kafka …")
                 refill(spark, kafka, settings, found.kafka, decoding, facts.table)
                 done.append(f"{count} refilled from Kafka")
@@ -238,7 +239,7 @@ def _print(checks: "tuple[CheckResult, ...]", done: list[str]) -> None:
         print_result(f"Done: {one}.")
     for check in checks:
         print_result(f"{_MARKS[check.status]} {check.name}")
-        for finding in check.found:
+        for finding in check.findings:
             print_result(f"    {finding.what}")
             if finding.remedy:
                 print_result(f"    → {finding.remedy}")
@@ -248,9 +249,5 @@ def _print_json(found: _Found, checks: "tuple[CheckResult, ...]", done: list[str
     from respool.cli.render import archive as text
 
     facts = text.facts_json(found.facts, hours=False)
-    told = {"ok": ok, "done": done, "checks": [asdict(one) for one in checks]}
+    told = {"ok": ok, "done": done, "checks": [check.to_json() for check in checks]}
     out_json({**facts, "kafka": text.kafka_json(found.kafka), **told})
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")

@@ -1,6 +1,5 @@
 """`respool checkpoint`: look into a checkpoint, rewind it, and take that back. No JVM is started."""
 
-from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
@@ -124,14 +123,14 @@ def verify(
     where = locate(path, load(home=home))
     checks = check_all(CheckpointSnapshot(open_reader(where)), deep=not quick, on_progress=throttled("files read"))
     broken = [one for one in checks if one.status == "broken"]
-    unchecked = any(finding.status == "unchecked" for one in checks for finding in one.found)
+    unchecked = any(finding.status == "unchecked" for one in checks for finding in one.findings)
     if json:
         facts = {"checkpoint": where, "ok": not broken, "complete": not unchecked}
-        out_json({**facts, "checks": [asdict(one) for one in checks]})
+        out_json({**facts, "checks": [check.to_json() for check in checks]})
     else:
         for one in checks:
             print_result(f"{_MARKS[one.status]} {one.name}")
-            for finding in one.found:
+            for finding in one.findings:
                 print_result(f"    {finding.what}")
                 if finding.remedy:
                     print_result(f"    → {finding.remedy}")

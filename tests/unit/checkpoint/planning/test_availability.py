@@ -21,7 +21,7 @@ from respool.savepoint.planning import InstallPlan
 from respool.savepoint.promote import plan_promote
 from respool.savepoint.restore import plan_restore
 from respool.savepoint.store import Savepoint, SavepointStore
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader
 from respool.storage.open import open_writer
 from support.golden import unpack
 from support.savepoints import fork, save
@@ -49,7 +49,7 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def opened(folder: Path) -> CheckpointSnapshot:
-    return CheckpointSnapshot(LocalFolder(folder))
+    return CheckpointSnapshot(LocalReader(folder))
 
 
 def rewind(folder: Path, batch: int, same_range: bool = False, world: RewindContext = WORLD) -> RewindPlan:

@@ -21,7 +21,7 @@ from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.verify.run import verify
 from respool.findings import CheckResult, Finding
 from respool.storage.folder import FileInfo, FolderListing
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader, LocalWriter
 from support import golden
 from support.damages import crc_of, cut, edited, flipped, gone, one, settled, stale_crc, tables_of, written
 
@@ -54,15 +54,15 @@ def copy(originals: Callable[[str, str], Path], tmp_path: Path) -> Callable[...,
 
 
 def look(checkpoint: Path, deep: bool = True) -> tuple[CheckResult, ...]:
-    return verify(CheckpointSnapshot(LocalFolder(checkpoint)), deep)
+    return verify(CheckpointSnapshot(LocalReader(checkpoint)), deep)
 
 
 def findings(checks: tuple[CheckResult, ...], status: str) -> list[Finding]:
-    return [finding for check in checks for finding in check.found if finding.status == status]
+    return [finding for check in checks for finding in check.findings if finding.status == status]
 
 
 def rewound(checkpoint: Path, batch: int, new_query_id: bool = False) -> None:
-    files = LocalFolder(checkpoint)
+    files = LocalWriter(checkpoint)
     # The input files of golden checkpoints are gone.
     request = RewindRequest(
         ToBatch(batch), new_query_id=new_query_id, allow_data_loss=True, words=f"--to-batch {batch}"
@@ -133,7 +133,7 @@ def newest_table(checkpoint: Path) -> Path:
 
 
 def _cut_off(checkpoint: Path) -> None:
-    class CutOff(LocalFolder):
+    class CutOff(LocalWriter):
         moved = 0
 
         def move(self, source: str, target: str) -> None:
@@ -144,7 +144,7 @@ def _cut_off(checkpoint: Path) -> None:
 
     request = RewindRequest(ToBatch(9), allow_data_loss=True, words="--to-batch 9")
     journal = plan_rewind(
-        CheckpointSnapshot(LocalFolder(checkpoint)), request, RewindContext(now=NOW, ours=True)
+        CheckpointSnapshot(LocalReader(checkpoint)), request, RewindContext(now=NOW, ours=True)
     ).journal
     with pytest.raises(KeyboardInterrupt):
         apply.apply(journal, CutOff(checkpoint))
@@ -559,7 +559,7 @@ def test_a_damage_is_named_and_what_is_said_to_do_mends_it(damage: Damage, copy:
     after = look(checkpoint)
     assert not findings(after, "broken")
     assert not [one for one in findings(after, "note") if damage.told in one.what]
-    assert CheckpointSnapshot(LocalFolder(checkpoint)).next_batch == damage.to
+    assert CheckpointSnapshot(LocalReader(checkpoint)).next_batch == damage.to
 
 
 def test_a_missing_snapshot_is_done_without(copy: Callable[..., Path]) -> None:
@@ -590,7 +590,7 @@ def test_a_rewind_that_was_cut_off_is_clean_once_it_is_finished(copy: Callable[.
     _cut_off(checkpoint)
     (found,) = findings(look(checkpoint), "broken")
     assert f"respool checkpoint rewind {checkpoint} --to-batch 9" in found.remedy
-    files = LocalFolder(checkpoint)
+    files = LocalWriter(checkpoint)
     pending = history.pending(files)
     assert pending is not None
     apply.finish(pending, files)
@@ -645,7 +645,7 @@ def test_what_may_not_be_read_is_named(originals: Callable[..., Path], path: str
     assert "Let this account read it" in found.remedy
 
 
-class Altered(LocalFolder):
+class Altered(LocalWriter):
     """Files of which one is not as it was, though nothing is written."""
 
     def __init__(self, root: Path, path: str, data: bytes | None) -> None:
