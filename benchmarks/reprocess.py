@@ -37,7 +37,7 @@ from respool.reprocess.job import ReprocessJob, preview
 from respool.reprocess.live import LiveQuery
 from respool.reprocess.plan import Plan, ReprocessRequest, make_plan
 from respool.settings import Settings
-from respool.spark.session import session_of, spark_session
+from respool.spark.session import session_for, spark_session
 from respool.testing import records_table
 from respool.times import Span
 from respool.visits.counts import visit_counts
@@ -163,7 +163,7 @@ def by_reprocess(spark: "SparkSession", archive: Archive, count: int) -> Measure
 
 
 def _events(spark: "SparkSession", plan: Plan) -> "DataFrame":
-    session = session_of(spark, plan.pipeline)
+    session = session_for(spark, plan.pipeline.timezone, plan.pipeline.spark)
     return Computation(session, plan, ArchiveReader(plan.table, plan.version)).events(plan.computed)
 
 

@@ -19,9 +19,9 @@ BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
 
 
 def block(language: str, holding: str) -> str:
-    found: list[str] = [text for kind, text in BLOCKS if kind == language and holding in text]
-    assert len(found) == 1
-    return found[0]
+    matching: list[str] = [text for kind, text in BLOCKS if kind == language and holding in text]
+    assert len(matching) == 1
+    return matching[0]
 
 
 def test_the_pipeline_of_the_readme_runs(kafka: KafkaCluster, tmp_path: Path, respool: str) -> None:
@@ -49,7 +49,7 @@ def test_the_pipeline_of_the_readme_runs(kafka: KafkaCluster, tmp_path: Path, re
     assert value == f'{{"window":{window},"shop":"Lyon","total":12.5}}'
     assert "orders batch 0  1 rows" in done.stderr
     assert reprocessed[-1].endswith(": 1 result published")
-    assert [one.name for one in topics.list_topics(kafka) if one.name == "orders-rejected"]
+    assert [listed.name for listed in topics.list_topics(kafka) if listed.name == "orders-rejected"]
 
 
 def test_the_test_of_the_readme_passes(tmp_path: Path) -> None:
@@ -86,6 +86,6 @@ def help_of(respool: str, *command: str) -> str:
 def test_every_command_and_option_of_the_readme_exists(line: str, respool: str) -> None:
     words = line.split()[1:]
     command = words[:2] if words[0] in ("archive", "broker", "checkpoint", "savepoint", "topic") else words[:1]
-    told = help_of(respool, *command)
+    help_text = help_of(respool, *command)
     for option in (word for word in words if word.startswith("--")):
-        assert option in told, f"respool {' '.join(command)} has no {option}"
+        assert option in help_text, f"respool {' '.join(command)} has no {option}"

@@ -69,6 +69,7 @@ LEFT_OUT = (
     "pipeline/test_registry",
     "faults/test_power_cut",
     "test_text",
+    "contracts/test_folder",
     "contracts/test_public_api",
     "archive/test_high_water",
     "cli/test_reprocess",

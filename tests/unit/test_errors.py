@@ -24,7 +24,7 @@ from respool.storage import lease
 from respool.storage.folder import read_error, reason, translate_errors
 from respool.storage.local import LocalReader, LocalWriter
 from respool.storage.open import open_reader
-from support.golden import unpack
+from support.checkpoints import unpack
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
@@ -169,7 +169,7 @@ def test_state_that_is_not_kept_is_a_batch_that_is_not_available(tmp_path: Path)
     for file in folder.glob("state/0/1/*.*"):
         file.unlink()
     checkpoint = CheckpointSnapshot(LocalReader(folder))
-    store = next(one for one in checkpoint.stores if one.partition == 0)
+    store = next(kept for kept in checkpoint.stores if kept.partition == 0)
     with pytest.raises(errors.BatchUnavailableError) as caught:
         state_versions.load_of(checkpoint, store, 10_000)
     assert caught.value.reason.startswith(f"The state of {store.place} lacks versions")

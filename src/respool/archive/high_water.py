@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from respool.archive.table import PREFIX, read
-from respool.spark.internals import read_delta_commit
+from respool.spark.files import read_delta_commit
 from respool.spark.sql import identifier
 from respool.untrusted import Fields, Malformed, parse_json, whole_number
 

@@ -4,32 +4,25 @@ An offset need not be a record: transactions leave markers, and compaction remov
 which offsets are records.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from respool.archive.contents import ArchiveContents, PartitionContents
-from respool.errors import BrokerError, TopicError
+from respool.errors import TopicError
 from respool.kafka import topics
-from respool.kafka.cluster import KafkaCluster, make_client
+from respool.kafka.cluster import KafkaCluster
+from respool.kafka.consumer import make_consumer, next_messages
 from respool.kafka.offsets import OffsetRange, OffsetSet, TopicPartition, joined, shared, without
 from respool.times import EPOCH
 
 if TYPE_CHECKING:
     import confluent_kafka
 
-_SILENCE = 30.0  # seconds without an answer before reading is given up
 _CHUNK = 10_000  # records read at a time
 _RUNS = 100  # ranges of a partition that are read separately; nearer ranges are joined
-_OPTIONS = {
-    "group.id": "respool",  # librdkafka asks for one; nothing joins it
-    "enable.auto.commit": False,
-    "auto.offset.reset": "earliest",
-    "enable.partition.eof": True,
-    "isolation.level": "read_uncommitted",  # Spark's default, and so what was archived
-}
+_ISOLATION = "read_uncommitted"  # Spark's default, and so what was archived
 
 
 @dataclass(frozen=True)
@@ -117,7 +110,7 @@ def _has_last_record(kafka: KafkaCluster, contents: ArchiveContents, archived: P
     A topic that was deleted and created again has other records at the same offsets.
     """
     import pyarrow as pa
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import TopicPartition
 
     from respool.delta.log import open_table
 
@@ -125,10 +118,10 @@ def _has_last_record(kafka: KafkaCluster, contents: ArchiveContents, archived: P
     where = f"topic = '{place.topic}' AND partition = {place.partition} AND offset = {last}"
     scan = open_table(contents.table, contents.version).scan(["timestamp", "key", "value"], where)
     rows = pa.table(scan).to_pylist()
-    consumer = make_client(Consumer, kafka, _OPTIONS)
+    consumer = make_consumer(kafka, isolation_level=_ISOLATION)
     try:
         consumer.assign([TopicPartition(*place, last)])
-        (message,) = _next(kafka, consumer, place, 1)
+        (message,) = next_messages(kafka, consumer, str(place), 1)
         if message.error() is not None or message.offset() != last:  # removed by compaction: nothing to compare
             return True
         moment = timedelta(milliseconds=message.timestamp()[1])
@@ -165,12 +158,12 @@ def _records(
     kafka: KafkaCluster, place: TopicPartition, asked: Sequence[OffsetRange], on_progress: Callable[[int, int], None]
 ) -> list[OffsetRange]:
     """Return which of the offsets are records in Kafka."""
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import TopicPartition
 
     runs = joined(asked, _RUNS)
     offsets = OffsetSet()
     done, count = 0, sum(run.size for run in runs)
-    consumer = make_client(Consumer, kafka, _OPTIONS)
+    consumer = make_consumer(kafka, isolation_level=_ISOLATION)
     try:
         for run in runs:
             consumer.assign([TopicPartition(place.topic, place.partition, run.start)])
@@ -197,7 +190,7 @@ def _read_some(
 
     numbers: list[int] = []
     ended = False
-    for message in _next(kafka, consumer, place, _CHUNK):
+    for message in next_messages(kafka, consumer, str(place), _CHUNK):
         error = message.error()
         if error is None:
             offset = message.offset()
@@ -211,17 +204,3 @@ def _read_some(
             )
     offsets.add(np.array([number for number in numbers if number < run.end], np.int64))
     return run.end if ended else numbers[-1] + 1
-
-
-def _next(
-    kafka: KafkaCluster, consumer: "confluent_kafka.Consumer", place: TopicPartition, most: int
-) -> "list[confluent_kafka.Message]":
-    """Wait for the next messages, at least one; the end of a partition counts as a message."""
-    deadline = time.monotonic() + _SILENCE
-    while not (messages := consumer.consume(most, 0.1)):
-        if time.monotonic() > deadline:
-            raise BrokerError(
-                f"The broker at {kafka.bootstrap_servers} sent nothing of {place} for {_SILENCE:.0f} seconds. "
-                "Check that it runs, and try again."
-            )
-    return messages

@@ -5,9 +5,9 @@ command, run again, does the rest.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from respool.archive.contents import ArchiveContents
@@ -16,6 +16,7 @@ from respool.archive.sink import ArchiveSink, archive_topic
 from respool.archive.table import COLUMNS, KEY, Reading, locate, read
 from respool.checkpoint.ownership import read_run_record
 from respool.decoders.json import JsonDecoder
+from respool.delta.conflicts import retry_on_conflict
 from respool.delta.log import delta_message, open_table
 from respool.errors import PipelineError
 from respool.format import layout, logs
@@ -27,6 +28,7 @@ from respool.pipeline.definition import Pipeline
 from respool.settings import Settings
 from respool.sinks.protocol import WriteContext
 from respool.spark.failures import innermost_cause, is_delta_conflict
+from respool.spark.internals import translate_errors
 from respool.spark.sql import identifier
 from respool.storage import lease
 from respool.storage.folder import FolderReader
@@ -108,14 +110,14 @@ def refill(
     table: str,
 ) -> None:
     """Append the records that the archive lacks and Kafka has, as the archiving pipeline would: a commit per topic."""
-    from respool.spark.session import session_of
+    from respool.spark.session import session_for
 
     decoder, zone = decoding
     for topic in sorted({place.topic for place in comparison.lacking}):
         pipeline = archive_topic("archive-refill", topic, decoder, table=table, timezone=zone)
-        session = session_of(spark, pipeline)
+        session = session_for(spark, pipeline.timezone, pipeline.spark)
         frame = _read_missing(session, kafka, topic, comparison)
-        with told(table):
+        with naming_failures(table):
             pipeline.sink.write(pipeline.transform(frame), WriteContext(pipeline.name, None, kafka, settings.home))
 
 
@@ -131,12 +133,13 @@ def remove_doubles(
     """
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")
-    for _ in range(_TRIES - 1):
-        try:
-            return _remove(session, table, _near(doubles))
-        except _Conflict:
-            on_note("Another process changed the same files; trying again …")
-    return _remove(session, table, _near(doubles))
+    near = _near(doubles)
+    with naming_failures(table):
+        return retry_on_conflict(
+            lambda: _remove(session, table, near),
+            _TRIES,
+            lambda: on_note("Another process changed the same files; trying again …"),
+        )
 
 
 def forget_lost_files(table: str) -> list[str]:
@@ -147,10 +150,6 @@ def forget_lost_files(table: str) -> list[str]:
         raise PipelineError(
             f"The lost files of {table} cannot be removed from its log: {delta_message(error)}. Nothing was changed."
         ) from error
-
-
-class _Conflict(PipelineError):
-    """Another process changed the same files."""
 
 
 def _archives(sink: Identity | None, settings: Settings, table: str) -> bool:
@@ -194,11 +193,10 @@ def _read_missing(session: "SparkSession", kafka: KafkaCluster, topic: str, comp
 def _remove(session: "SparkSession", table: str, near: str) -> RemovalResult:
     doubled = _doubled(session, table, near).persist()  # computed once, and small
     try:
-        with told(table):
-            counts = doubled.selectExpr("sum(IF(kinds = 1, copies - 1, 0))", "count_if(kinds > 1)").first()
-            assert counts is not None
-            if counts[0]:
-                _replace(session, table, doubled.where("kinds = 1"), near)
+        counts = doubled.selectExpr("sum(IF(kinds = 1, copies - 1, 0))", "count_if(kinds > 1)").first()
+        assert counts is not None
+        if counts[0]:
+            _replace(session, table, doubled.where("kinds = 1"), near)
     finally:
         doubled.unpersist()
     return RemovalResult(counts[0] or 0, counts[1])
@@ -241,21 +239,19 @@ def _replace(session: "SparkSession", table: str, doubled: "DataFrame", near: st
     session.sql(" ".join(clauses))
 
 
-@contextmanager
-def told(table: str) -> Iterator[None]:
-    """Tell what Spark says of a failed step; nothing of the step has been done then."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
+def naming_failures(table: str) -> AbstractContextManager[None]:
+    """Raise PipelineError for a step that Spark could not do, for the length of a `with` block."""
+    return translate_errors(partial(_failure, table))
 
-    try:
-        yield
-    except (PySparkException, Py4JJavaError) as error:
-        if is_delta_conflict(error):
-            raise _Conflict(
-                f"Another process changed the same files of {table} meanwhile. Nothing of this step was done; run the "
-                "same command again."
-            ) from error
-        raise PipelineError(
-            f"Spark could not change {table}: {innermost_cause(error)} Nothing of this step was done. Spark's log "
-            "under the home (logs/spark.log) tells more."
-        ) from error
+
+def _failure(table: str, error: Exception) -> PipelineError:
+    """Return how to report a step that Spark could not do; nothing of the step was done."""
+    if is_delta_conflict(error):
+        return PipelineError(
+            f"Another process changed the same files of {table} meanwhile. Nothing of this step was done; run the "
+            "same command again."
+        )
+    return PipelineError(
+        f"Spark could not change {table}: {innermost_cause(error)} Nothing of this step was done. Spark's log "
+        "under the home (logs/spark.log) has the details."
+    )

@@ -90,7 +90,7 @@ class ArchiveSink:
     decoder: JsonDecoder
     _runs: dict[str, _Run] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def beside(self, suffix: str) -> "ArchiveSink":
+    def with_suffix(self, suffix: str) -> "ArchiveSink":
         """Return an archive of the same records, with a suffix to its name."""
         return ArchiveSink(f"{self.table.rstrip('/')}{suffix}", self.decoder)
 
@@ -102,8 +102,8 @@ class ArchiveSink:
         """Return the identity of this archive."""
         return table_identity(self.table, "records")
 
-    def on_replay(self) -> str:
-        """Return what happens when a batch is replayed, for the plan of a rewind."""
+    def replay_note(self) -> str:
+        """Return what happens to a replayed batch, for the plan of a rewind."""
         return "Records that the archive already has are skipped."
 
     def output(self, home: Path) -> SinkOutput:

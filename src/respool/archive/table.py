@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 PARTITION_COLUMNS = ("event_date", "event_hour")
 COLUMNS = (*records.COLUMNS, "event_time", *PARTITION_COLUMNS, "rejected")
 KEY = ("topic", "partition", "offset")
-_SCHEMA = (
-    "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestamp_type INT, key BINARY, value BINARY, "
-    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>, event_time TIMESTAMP, event_date DATE, event_hour INT, "
-    "rejected STRING"
-)
+_SCHEMA = f"{records.SCHEMA}, event_time TIMESTAMP, event_date DATE, event_hour INT, rejected STRING"
 # Of a new table. By default Delta checkpoints its log every ten commits, which takes longer than a batch; a batch's
 # commit is small and quickly read. Statistics are kept for the columns by which records are searched.
 _DELTA = {

@@ -7,6 +7,7 @@ from respool.diff.rows import read_rows, row_text, with_row
 from respool.errors import DiffError
 from respool.kafka.cluster import KafkaCluster
 from respool.spark.failures import innermost_message
+from respool.spark.internals import translate_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -29,17 +30,16 @@ def compare(
     Raises:
         DiffError: The outputs cannot be compared.
     """
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
 
-    try:
-        return _compare(spark, kafka, request, most, output)
-    except (PySparkException, Py4JJavaError) as error:
-        raise DiffError(
+    def refusal(error: Exception) -> DiffError:
+        return DiffError(
             f"The {request.a} and the {request.b} cannot be compared: {innermost_message(str(error))}\n"
-            "Check that both can "
-            "be read, and run this again; Spark's log under the home (logs/spark.log) tells more."
-        ) from error
+            "Check that both can be read, and run this again. Spark's log under the home (logs/spark.log) has the "
+            "details."
+        )
+
+    with translate_errors(refusal):
+        return _compare(spark, kafka, request, most, output)
 
 
 def _compare(

@@ -210,10 +210,10 @@ def _ivy_jar() -> Path:
     # find_spec does not import pyspark, which takes its time.
     spec = find_spec("pyspark")
     places = (spec and spec.submodule_search_locations) or []
-    found = [jar for place in places for jar in Path(place).glob("jars/ivy-*.jar")]
-    if not found:
+    ivy_jars = [jar for place in places for jar in Path(place).glob("jars/ivy-*.jar")]
+    if not ivy_jars:
         raise MachineError("pyspark is not installed whole: its jars/ivy-*.jar is missing. Install respool again.")
-    return found[0]
+    return ivy_jars[0]
 
 
 def _follow(output: IO[str], set_name: str) -> list[str]:
@@ -252,8 +252,8 @@ def _bar(stack: contextlib.ExitStack, total: int) -> Callable[[], object]:
 def _failure(set_name: str, lines: list[str]) -> MachineError:
     if any("No space left" in line for line in lines):
         return _cache_error(folder(set_name), OSError(errno.ENOSPC, ""))
-    told = (line.strip() for reason in _REASONS for line in lines if reason in line)
-    why = next(told, lines[-1].strip() if lines else "Ivy said nothing")
+    reasons = (line.strip() for reason in _REASONS for line in lines if reason in line)
+    why = next(reasons, lines[-1].strip() if lines else "Ivy said nothing")
     return MachineError(f"The {set_name} jars could not be downloaded: {why.rstrip('.')}. {_MIRROR}")
 
 
@@ -262,10 +262,10 @@ def _verify(downloaded: Path, jars: Mapping[str, Jar]) -> None:
         file = downloaded / name
         if not file.is_file():
             raise MachineError(f"The download ended without {name}. Try again. {_MIRROR}")
-        found = _sha256(file)
-        if found != jar.sha256:
+        digest = _sha256(file)
+        if digest != jar.sha256:
             raise MachineError(
-                f"{name} was downloaded with the SHA-256 {found}; the lock expects {jar.sha256}. Nothing was kept. "
+                f"{name} was downloaded with the SHA-256 {digest}; the lock expects {jar.sha256}. Nothing was kept. "
                 "Try again; if it stays so, the repository serves another file than the one respool was tested with."
             )
 

@@ -120,7 +120,7 @@ def _problems(one: Pipeline) -> Iterator[str]:
     if not isinstance(sink, Sink):
         yield (
             f"The pipeline {one.name} writes to a {type(sink).__name__}, which is not a sink: it lacks one of the "
-            "methods describe, on_replay, prepare and write. Use KafkaSink, DeltaSink, FunctionSink or ConsoleSink."
+            "methods describe, replay_note, prepare and write. Use KafkaSink, DeltaSink, FunctionSink or ConsoleSink."
         )
     if not callable(one.transform):
         yield f"The transform of the pipeline {one.name} is not a function. Give it one from events to results."

@@ -51,7 +51,7 @@ def position(settings: Settings, sink: str | None) -> "Position":
         run = read_run_record(checkpoint.files)
         output = sink or (run.output if run else "unknown")
         if not output and run is not None:  # what the sink says of itself is for people, and names no place
-            return SinkPosition(run.sink, unknown="This kind of sink does not tell.")
+            return SinkPosition(run.sink, unknown="This kind of sink does not record its position.")
         return position_of(output, query_ids(checkpoint), batch, end_offsets)
 
     return find_out

@@ -15,7 +15,8 @@ from respool.reprocess.job import OnSlice, ReprocessJob, kept_slice
 from respool.reprocess.plan import results_of
 from respool.reprocess.target import ResultTarget, target_of
 from respool.sinks.protocol import WriteContext
-from respool.spark.session import session_of
+from respool.spark.session import session_for
+from respool.spark.sql import quote
 from respool.times import EPOCH, Span
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def audit(job: ReprocessJob, most: int, fix: str | None, on_slice: OnSlice) -> A
         on_slice: Called after each slice.
     """
     pipeline = job.plan.pipeline
-    session = session_of(job.spark, pipeline)
+    session = session_for(job.spark, pipeline.timezone, pipeline.spark)
     computation = Computation(session, job.plan, job.reader)
     write = WriteContext(pipeline.name, None, job.require_kafka(), job.settings.home, fix)
     sink = keyed(pipeline.sink, job.plan)
@@ -154,7 +155,7 @@ def _with_late(comparison: Comparison, different: "DataFrame") -> "DataFrame":
     names = _shared(comparison, results)
     sought = different.select(
         *("key", "start", "end", "batch", "at", F.col("published").isNotNull().alias("was_published")),
-        *[F.coalesce(f"row.`{name}`", f"_row.`{name}`").alias(f"_{name}") for name in names],
+        *[F.coalesce(f"row.{quote(name)}", f"_row.{quote(name)}").alias(f"_{name}") for name in names],
     )
     sought = sought.join(_cutoffs(comparison, sought), "batch", "left")
     records = _placed(comparison, span, names, results)
@@ -193,8 +194,8 @@ def _placed(comparison: Comparison, span: Span, names: list[str], results: Windo
     assert decoder is not None
     found = comparison.computation.placed_events(span).select(
         *("topic", "partition", "offset", "timestamp"),
-        F.col(f"event.`{decoder.event_time}`").alias("time"),
-        *[F.col(f"event.`{name}`").alias(f"event_{name}") for name in names],
+        F.col(f"event.{quote(decoder.event_time)}").alias("time"),
+        *[F.col(f"event.{quote(name)}").alias(f"event_{name}") for name in names],
     )
     if isinstance(results, Sessions):
         return found

@@ -13,6 +13,7 @@ from respool.errors import PipelineError
 from respool.pipeline.results import Sessions, Windows
 from respool.reprocess.plan import Plan, results_of
 from respool.reprocess.session_spans import whole_sessions
+from respool.spark.sql import quote
 from respool.times import Span, epoch_micros
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Computation:
         decoded = decode(records.where(F.col("topic") == self.plan.pipeline.topic), decoder)
         # A filter that Spark moves before the decoding would parse each record many times; what is observed stays put.
         decoded = decoded.observe(f"respool-{uuid4().hex}", F.count("rejected").alias("rejected"))
-        time = F.col(f"event.`{decoder.event_time}`")
+        time = F.col(f"event.{quote(decoder.event_time)}")
         return decoded.where(
             F.col("rejected").isNull() & (time >= timestamp(span.start)) & (time < timestamp(span.end))
         )
@@ -141,8 +142,8 @@ def times(results: Windows | Sessions, prefix: str = "") -> "tuple[Column, Colum
     from pyspark.sql import functions as F
 
     if isinstance(results, Windows):
-        return F.col(f"{prefix}`{results.column}`.start"), F.col(f"{prefix}`{results.column}`.end")
-    return F.col(f"{prefix}`{results.start}`"), F.col(f"{prefix}`{results.end}`")
+        return F.col(f"{prefix}{quote(results.column)}.start"), F.col(f"{prefix}{quote(results.column)}.end")
+    return F.col(f"{prefix}{quote(results.start)}"), F.col(f"{prefix}{quote(results.end)}")
 
 
 def is_open(results: Windows | Sessions, closed: datetime | None, end: "Column") -> "Column":

@@ -9,6 +9,7 @@ from respool.checkpoint.ownership import RunRecord, read_run_record
 from respool.checkpoint.position import read_position, topic_ends
 from respool.errors import CheckpointError
 from respool.locations import local_path
+from respool.running.claim import run_record
 from respool.storage.open import open_reader
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def read_live(checkpoint: str, pipeline: "Pipeline") -> LiveQuery | None:
 
 def _check(checkpoint: str, run: RunRecord, pipeline: "Pipeline") -> None:
     """Raise CheckpointError when results would have other keys or windows than those of the live query."""
-    mine = RunRecord.of(pipeline)
+    mine = run_record(pipeline)
     for what, live, here, step in (
         ("is of the pipeline", run.pipeline, mine.pipeline, "name its checkpoint with --checkpoint"),
         ("reads", run.topic, mine.topic, "use the same --set topic=…"),

@@ -13,7 +13,7 @@ from datetime import timezone
 from pathlib import Path
 
 from respool.errors import ReprocessError
-from respool.identity import FROM_TEXT, Identity, read_identity
+from respool.identity import FROM_TEXT, Identity, read_identity, results_from_text
 from respool.pipeline import results
 from respool.reprocess.plan import Plan
 from respool.sinks import protocol
@@ -199,7 +199,7 @@ def _identities_from_text(task: Fields) -> tuple[Identity, Identity | None]:
     """Return where results go, and how they relate to event time, of a task in format 1."""
     text = task.text("to")
     to = protocol.identity_from_text(text) or Identity("described", {"text": text}, FROM_TEXT)
-    return to, results.identity_from_text(task.text("results"))
+    return to, results_from_text(task.text("results"))
 
 
 def check_run_id(run: str) -> None:

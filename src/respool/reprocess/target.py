@@ -9,7 +9,8 @@ from respool.reprocess.plan import Plan
 from respool.sinks.console import FunctionSink
 from respool.sinks.delta import DeltaSink
 from respool.sinks.protocol import KeyedSink, WriteContext
-from respool.spark.internals import hadoop_filesystem, is_occupied, is_occupied_for
+from respool.spark.files import is_occupied, is_occupied_for
+from respool.spark.internals import HadoopPath
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,8 +74,7 @@ class StagedTarget:
         """Write all results in one commit, and remove what was kept."""
         ready = [f"{self._ready}/{number:06}" for number in range(slices)]
         self.write(self.spark.read.parquet(*ready))
-        filesystem, path = hadoop_filesystem(self.spark, self._ready)
-        filesystem.delete(path, True)
+        HadoopPath(self.spark, self._ready).delete()
 
 
 def target_of(spark: "SparkSession", plan: Plan, write: WriteContext) -> ResultTarget:

@@ -21,14 +21,12 @@ Either way a run's JVM holds the checkpoint together with its Python process, wh
 import json
 import os
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from respool import process
@@ -36,7 +34,7 @@ from respool.errors import CheckpointError
 from respool.locations import OWN, local_path
 from respool.storage import local_lock
 from respool.storage.folder import FolderReader, FolderWriter
-from respool.storage.local_lock import LocalLock
+from respool.storage.local_lock import LocalLock, LockingJvm
 from respool.storage.open import open_reader
 from respool.storage.remote import RemoteWriter
 from respool.untrusted import Fields, Malformed, parse_json
@@ -54,6 +52,7 @@ _MAX_PID = 2**31 - 1
 
 _held: "set[Lease]" = set()  # by this process; a JVM that starts holds them, too
 _held_lock = threading.Lock()
+_find_jvm: Callable[[], LockingJvm | None] | None = None
 
 
 class Lease:
@@ -92,10 +91,10 @@ class Lease:
         if self.lost is not None:
             raise CheckpointError(self.lost)
 
-    def extend_to(self, jvm: Any, pid: int) -> None:
+    def extend_to(self, jvm: LockingJvm) -> None:
         """Let the JVM of this process hold the checkpoint, too."""
         if self._lock is not None:
-            self._lock.extend_to(jvm, pid)
+            self._lock.extend_to(jvm)
 
     def close(self) -> None:
         """Release the checkpoint."""
@@ -126,19 +125,25 @@ def hold(checkpoint: str, patience: float = 0.0) -> Lease | None:
     try:
         jvm = _jvm()
         if jvm is not None:
-            lease.extend_to(jvm, _pid(jvm))
+            lease.extend_to(jvm)
     except BaseException:
         lease.close()
         raise
     return lease
 
 
-def extend_all(jvm: Any) -> None:
+def register_jvm(find: "Callable[[], LockingJvm | None]") -> None:
+    """Register the function that returns the JVM of this process, or None; `hold` calls it."""
+    global _find_jvm
+    _find_jvm = find
+
+
+def extend_all(jvm: LockingJvm) -> None:
     """Let a JVM that has started hold every checkpoint that this process holds."""
     with _held_lock:
         held = list(_held)
     for lease in held:
-        lease.extend_to(jvm, _pid(jvm))
+        lease.extend_to(jvm)
 
 
 def holder(checkpoint: str) -> str | None:
@@ -178,14 +183,8 @@ def _stopping(jvm: str) -> str:
     return f"the JVM (process {jvm}) of a run that was killed; it ends within seconds, try again then"
 
 
-def _jvm() -> Any:
-    """Return the JVM that pyspark uses in this process; None when there is none."""
-    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
-    return getattr(context, "_jvm", None)
-
-
-def _pid(jvm: Any) -> int:
-    return int(jvm.java.lang.ProcessHandle.current().pid())
+def _jvm() -> LockingJvm | None:
+    return _find_jvm() if _find_jvm is not None else None
 
 
 def _hold_local(checkpoint: str, folder: Path) -> Lease | None:
@@ -282,7 +281,7 @@ class _RemoteLease:
         self.lost: str | None = None
         self._files = files
         self._token = str(uuid4())
-        self._jvm: int | None = None
+        self._jvm_pid: int | None = None
         self._jvm_started = ""
         self._renewed = _now()  # the moment before the last read that was followed by a write
         self._writing = threading.Lock()
@@ -316,9 +315,9 @@ class _RemoteLease:
         lease._thread.start()
         return lease
 
-    def extend_to(self, jvm: Any, pid: int) -> None:
+    def extend_to(self, jvm: LockingJvm) -> None:
         """Name the JVM in the lease: it counts while the JVM runs."""
-        self._jvm, self._jvm_started = pid, process.start_time(pid)
+        self._jvm_pid, self._jvm_started = jvm.pid, process.start_time(jvm.pid)
         try:
             self._renew()
         except CheckpointError as error:
@@ -411,7 +410,7 @@ class _RemoteLease:
             "renewed": time.time(),
             "machine": process.machine(),
             "started": process.start_time(os.getpid()),
-            "jvm": self._jvm,
+            "jvm": self._jvm_pid,
             "jvm_started": self._jvm_started,
         }
         return json.dumps(facts).encode()

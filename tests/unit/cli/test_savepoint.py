@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.golden import unpack
+from support.checkpoints import unpack
 from support.small_disk import small_disk
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -39,12 +39,12 @@ def ok(done: "subprocess.CompletedProcess[str]") -> str:
     return done.stdout
 
 
-def fails(done: "subprocess.CompletedProcess[str]", *told: str) -> None:
+def fails(done: "subprocess.CompletedProcess[str]", *expected: str) -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     text = " ".join((done.stdout + done.stderr).split())
     assert "Traceback" not in text
-    for one in told:
-        assert one in text
+    for words in expected:
+        assert words in text
 
 
 def test_a_savepoint_from_its_making_to_its_end(run: Command, checkpoint: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_savepoint_from_its_making_to_its_end(run: Command, checkpoint: Path) 
     assert "one at batch" not in ok(run("checkpoint", "show", "mine"))
 
 
-def test_a_restore_is_planned_asked_for_done_and_taken_back(run: Command, checkpoint: Path) -> None:
+def test_a_restore_is_planned_confirmed_applied_and_undone(run: Command, checkpoint: Path) -> None:
     before = everything(checkpoint)
     ok(run("savepoint", "create", "mine", "one", "--batch", "11"))
     refused = run("savepoint", "restore", "one", "mine", "--stopped", "--dry-run")
@@ -107,7 +107,7 @@ def test_a_fork_says_how_to_run_it_and_whose_it_is(run: Command, checkpoint: Pat
     assert "◆ old" not in shown
 
 
-def test_wrong_input_is_told_and_changes_nothing(run: Command, checkpoint: Path, tmp_path: Path) -> None:
+def test_wrong_input_is_reported_and_changes_nothing(run: Command, checkpoint: Path, tmp_path: Path) -> None:
     ok(run("savepoint", "create", "mine", "monday"))
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
@@ -132,7 +132,7 @@ def test_wrong_input_is_told_and_changes_nothing(run: Command, checkpoint: Path,
 
 
 def test_a_run_from_a_savepoint_needs_a_folder_and_an_output_of_its_own(run: Command, tmp_path: Path) -> None:
-    for words, told in (
+    for words, message in (
         (["--console", "--sink-suffix", "-v2"], "leave --sink-suffix out"),
         (["--from-savepoint", "one", "--sink-suffix", "-v2"], "name it with --checkpoint"),
         (["--allow-data-loss"], "it goes with --from-savepoint"),
@@ -140,11 +140,11 @@ def test_a_run_from_a_savepoint_needs_a_folder_and_an_output_of_its_own(run: Com
     ):
         wrong = run("run", "sessions", *words)
         assert wrong.returncode == 2
-        assert told in " ".join(wrong.stderr.split())
+        assert message in " ".join(wrong.stderr.split())
     assert everything(tmp_path) == {}
 
 
-def test_a_damaged_savepoint_is_told_by_verify_and_not_restored(run: Command, checkpoint: Path) -> None:
+def test_a_damaged_savepoint_is_reported_by_verify_and_not_restored(run: Command, checkpoint: Path) -> None:
     made = json.loads(ok(run("savepoint", "create", "mine", "one", "--json")))
     before = everything(checkpoint)
     file = next(Path(made["data"]).rglob("*.changelog"))

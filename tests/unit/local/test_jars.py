@@ -64,7 +64,7 @@ def settings(package: Path, tmp_path: Path) -> Settings:
 
 def kept() -> set[str]:
     """What the cache holds, besides the files of locks."""
-    return {one.name for one in jars.cache().iterdir() if one.suffix != ".lock"} if jars.cache().exists() else set()
+    return {file.name for file in jars.cache().iterdir() if file.suffix != ".lock"} if jars.cache().exists() else set()
 
 
 @pytest.fixture
@@ -76,20 +76,20 @@ def test_jars_are_downloaded_once(
     settings: Settings, no_java: Callable[[], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert not jars.present("spark")
-    found = jars.spark_jars(settings)
-    assert {jar.name: jar.read_bytes() for jar in found} == FILES
+    downloaded = jars.spark_jars(settings)
+    assert {jar.name: jar.read_bytes() for jar in downloaded} == FILES
     assert jars.present("spark")
     assert kept() == {jars.folder("spark").name}
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "Downloading the spark jars, once: 2 jars" in told.err
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "Downloading the spark jars, once: 2 jars" in printed.err
 
     no_java()
-    assert jars.spark_jars(Settings()) == found
+    assert jars.spark_jars(Settings()) == downloaded
     assert capsys.readouterr().err == ""
 
 
-def test_a_set_that_lost_a_jar_is_taken_whole_again(settings: Settings) -> None:
+def test_a_set_that_lost_a_jar_is_downloaded_again(settings: Settings) -> None:
     lost = jars.spark_jars(settings)[0]
     lost.unlink()
     assert not jars.present("spark")
@@ -103,7 +103,7 @@ def test_a_new_lock_means_a_new_folder(package: Path) -> None:
     assert jars.folder("spark") != before
 
 
-def test_another_content_than_the_lock_says_is_refused(settings: Settings, package: Path) -> None:
+def test_a_download_that_differs_from_the_lock_is_refused(settings: Settings, package: Path) -> None:
     write_lock(package, FILES | {"two-2.0.jar": b"what was tested"})
     with pytest.raises(MachineError, match=r"two-2\.0\.jar .*SHA-256.* Nothing was kept"):
         jars.spark_jars(settings)
@@ -136,7 +136,7 @@ def test_ivy_settings_that_are_not_there(package: Path, tmp_path: Path) -> None:
     assert kept() == set()
 
 
-def test_too_little_space_is_told_before_the_download(
+def test_too_little_space_is_reported_before_the_download(
     settings: Settings, no_java: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     no_java()
@@ -161,7 +161,7 @@ def test_what_a_killed_download_left_is_cleared(settings: Settings) -> None:
     assert kept() == {jars.folder("spark").name}
 
 
-def test_two_at_once_download_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_concurrent_processes_download_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     said: queue.Queue[str] = queue.Queue()
     first_is_in, go_on = threading.Event(), threading.Event()
     verify = jars._verify
@@ -193,9 +193,13 @@ def test_a_relative_cache_variable_is_ignored(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("set_name", jars.SETS)
 def test_the_lock_holds_every_jar_of_ivy_xml(set_name: str) -> None:
     module = ElementTree.parse(Path(jars.__file__).with_name("ivy.xml"))
-    lines = [one.attrib for one in module.iter("dependency") if one.attrib["conf"] == f"{set_name}->default"]
-    assert {f"{one['name']}-{one['rev']}.jar" for one in lines} == set(jars.locked(set_name))
-    assert {one["transitive"] for one in lines} == {"false"}
+    lines = [
+        dependency.attrib
+        for dependency in module.iter("dependency")
+        if dependency.attrib["conf"] == f"{set_name}->default"
+    ]
+    assert {f"{line['name']}-{line['rev']}.jar" for line in lines} == set(jars.locked(set_name))
+    assert {line["transitive"] for line in lines} == {"false"}
 
 
 def test_no_committed_file_names_a_repository() -> None:

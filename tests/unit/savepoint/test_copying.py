@@ -43,7 +43,7 @@ def test_a_copy_has_the_bytes_and_says_what_they_are(source: LocalWriter, target
     assert calls == [(1, 2), (2, 2)]
 
 
-def test_known_files_are_copied(source: LocalWriter, target: LocalWriter) -> None:
+def test_checkpoint_files_are_copied(source: LocalWriter, target: LocalWriter) -> None:
     calls: list[tuple[int, int]] = []
     copy_verified(FILES, source, target, "in/", lambda done, total: calls.append((done, total)))
     assert target.read("in/sub/large") == LARGE

@@ -136,7 +136,7 @@ def test_nothing_stays_of_what_was_copied_when_a_file_is_damaged(tmp_path: Path)
     assert to.below("") == []
 
 
-def test_files_move_aside_in_the_order_that_does_least_harm(tmp_path: Path) -> None:
+def test_files_move_out_in_the_order_that_does_least_harm(tmp_path: Path) -> None:
     there = small_checkpoint.kafka(
         tmp_path / "c", 2, more=dict.fromkeys(["sources/0/1", "sources/0/2", "own/9", "0/offsets"], "x")
     )
@@ -148,7 +148,7 @@ def test_files_move_aside_in_the_order_that_does_least_harm(tmp_path: Path) -> N
     ]
 
 
-def test_what_is_there_moves_aside_before_the_rest_moves_in(tmp_path: Path) -> None:
+def test_existing_files_move_out_before_new_files_move_in(tmp_path: Path) -> None:
     there = small_checkpoint.kafka(tmp_path / "c", 1, more={"own/a": "x", "_schema_log_a/0": "x"})
     files, paths = source(tmp_path / "old")
     brought = install.install_set(files, None, paths, str(tmp_path / "c"), None)
@@ -156,7 +156,7 @@ def test_what_is_there_moves_aside_before_the_rest_moves_in(tmp_path: Path) -> N
     steps = install.steps(there, brought, "ID", [table])
     moved = [move for move in steps if isinstance(move, Move)]
     aside = ["state/0/0/1.delta", "commits/0", "offsets/0", "_schema_log_a/0", "metadata"]
-    assert [(move.source, move.target) for move in moved[:5]] == [(one, f"_respool/aside/ID/{one}") for one in aside]
+    assert [(move.source, move.target) for move in moved[:5]] == [(name, f"_respool/aside/ID/{name}") for name in aside]
     assert [move.size for move in moved[:5]] == [(tmp_path / "c" / path).stat().st_size for path in aside]
     assert steps[5:8] == [table, Prune("state"), Prune("sources")]
     assert moved[5:] == [Move(f"_respool/staged/ID/{path}", path, brought.sizes[path]) for path in brought.paths]
@@ -221,13 +221,13 @@ def test_a_fork_is_fenced_before_its_first_file_is_there(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(install, "stage", staged)
     install.carry_out_fork(journal(brought, "fork", LogEnds(-1, -1)), brought, to)
-    (text,) = fence
-    assert text.startswith(apply.FENCE)
+    (at_first,) = fence
+    assert at_first.startswith(apply.FENCE)
     assert content(tmp_path / "new").keys() == set(brought.paths)
 
 
 @pytest.mark.parametrize("moved", range(4))
-def test_a_fork_that_was_cut_off_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int) -> None:
+def test_a_fork_that_was_interrupted_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int) -> None:
     brought, old, to = small(tmp_path / "old"), LocalWriter(tmp_path / "old"), LocalWriter(tmp_path / "new")
     begun = apply.begin(journal(brought, "fork", LogEnds(-1, -1)), to)
     if moved:

@@ -62,9 +62,9 @@ def test_savepoints_are_listed_the_oldest_first_and_damaged_ones_apart(root: Pat
     written(root, {"aa-cut-off/x": "x", "damaged/manifest.json": "{", "a-file": "x", ".hidden/manifest.json": "{"})
     store = SavepointStore(str(root))
     savepoints, damaged = store.read_all()
-    assert [one.manifest.name for one in savepoints] == store.names() == ["b", "c", "a"]
+    assert [savepoint.manifest.name for savepoint in savepoints] == store.names() == ["b", "c", "a"]
     assert store.all() == savepoints
-    assert [one.location for one in savepoints] == [f"{root}/{name}" for name in "bca"]
+    assert [savepoint.location for savepoint in savepoints] == [f"{root}/{name}" for name in "bca"]
     # A file that has the place of a savepoint is damage, too; what has no name of a savepoint is something else.
     assert [text.partition("/manifest.json")[0] for text in damaged if "is damaged" in text] == [f"{root}/damaged"]
     assert not any(".hidden" in text or "cut-off" in text for text in damaged)
@@ -74,7 +74,7 @@ def test_a_manifest_that_cannot_be_read_is_reported(root: Path) -> None:
     (root / "odd" / "manifest.json").mkdir(parents=True)
     kept(root, "z")
     savepoints, damaged = SavepointStore(str(root)).read_all()
-    assert [one.manifest.name for one in savepoints] == ["z"]
+    assert [savepoint.manifest.name for savepoint in savepoints] == ["z"]
     assert len(damaged) == 1
     assert damaged[0] == f"{root}/odd/manifest.json is a folder; expected a regular file."
 
@@ -103,17 +103,17 @@ def test_a_savepoint_that_is_not_there(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reason"),
     [
         ({"data": "../other"}, "other"),
         ({"files": [{"path": "../x", "size": 1, "sha256": "0" * 64}]}, "x"),
         ({"files": [{"path": "_respool/run.json", "size": 1, "sha256": "0" * 64}]}, "cannot be a file of a savepoint"),
     ],
 )
-def test_a_manifest_that_names_other_files_is_not_used(root: Path, change: dict[str, object], told: str) -> None:
+def test_a_manifest_that_names_other_files_is_not_used(root: Path, change: dict[str, object], reason: str) -> None:
     facts = json.loads(text_of(manifest("one")))
     written(root, {"one/manifest.json": json.dumps(facts | change)})
-    with pytest.raises(DamagedFileError, match=told):
+    with pytest.raises(DamagedFileError, match=reason):
         SavepointStore(str(root)).get("one")
 
 
@@ -158,7 +158,7 @@ def test_what_is_not_a_savepoint_is_neither_deleted_nor_replaced(root: Path, pat
     (root / "two" / "manifest.json").unlink()
     with pytest.raises(CheckpointError, match=rf"two is not a savepoint: it contains '{held}'"):
         SavepointStore(str(root)).require_free("two")
-    assert [*inside(root), "two/manifest.json"] == sorted(before, key=lambda one: one == "two/manifest.json")
+    assert [*inside(root), "two/manifest.json"] == sorted(before, key=lambda path: path == "two/manifest.json")
 
 
 def test_a_savepoint_is_deleted_with_what_was_cut_off(root: Path) -> None:
@@ -198,7 +198,7 @@ def test_what_is_no_name_of_a_savepoint(name: str) -> None:
         check_name(name)
 
 
-def test_folders_of_savepoints_differ_and_are_known_as_such(root: Path) -> None:
+def test_folders_of_savepoints_differ_and_are_recognized(root: Path) -> None:
     first, second = new_folder(), new_folder()
     assert first != second
     written(root, {f"one/{first}/metadata": "{}", f"one/{second}/metadata": "{}"})

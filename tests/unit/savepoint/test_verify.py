@@ -9,13 +9,13 @@ import pytest
 from respool.savepoint.manifest import SavedFile
 from respool.savepoint.store import Savepoint, SavepointStore
 from respool.savepoint.verify import verify
-from support import golden
+from support import checkpoints
 from support.savepoints import save
 
 
 @pytest.fixture
 def savepoint(tmp_path: Path) -> Savepoint:
-    return save(golden.unpack(tmp_path, "changelog"), SavepointStore(str(tmp_path / "store")))
+    return save(checkpoints.unpack(tmp_path, "changelog"), SavepointStore(str(tmp_path / "store")))
 
 
 def test_nothing_is_wrong_with_a_savepoint_and_nothing_is_noted(savepoint: Savepoint) -> None:

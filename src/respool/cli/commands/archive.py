@@ -115,7 +115,7 @@ def optimize(table: Table = _DEFAULT, home: Home = None, json: Json = False) -> 
     on with the days that are left.
     """
     from respool.archive.files import data_files, days_to_compact, open_archive
-    from respool.archive.repair import told
+    from respool.archive.repair import naming_failures
     from respool.archive.table import Size, locate
     from respool.archive.table import optimize as compact
     from respool.spark.session import spark_session
@@ -132,7 +132,7 @@ def optimize(table: Table = _DEFAULT, home: Home = None, json: Json = False) -> 
 
     if days:
         print_note(f"Starting Spark ({settings.master}) to compact {path} …")
-        with spark_session(settings) as spark, told(path):
+        with spark_session(settings) as spark, naming_failures(path):
             before, after = compact(spark, path, days, on_day)
     if json:
         out_json({"table": path, "before": asdict(before), "after": asdict(after)})

@@ -96,7 +96,7 @@ def diff(
 
 def _compare(finder: OutputLocator, request: "DiffRequest", limit: int, output: str | None) -> "DiffReport":
     from respool.diff.compare import compare
-    from respool.spark.internals import is_occupied, is_occupied_for, locate_output
+    from respool.spark.files import is_occupied, is_occupied_for, locate_output
     from respool.spark.session import spark_session
 
     check_request(request)

@@ -117,7 +117,7 @@ def _run(inputs: Inputs, output: str | None, run_id: str | None, json: bool) -> 
     from respool.reprocess import job as reprocess_job
     from respool.reprocess.runs import Runs
     from respool.reprocess.target import check_output
-    from respool.spark.internals import locate_output
+    from respool.spark.files import locate_output
     from respool.spark.session import spark_session
 
     if output is not None:

@@ -113,8 +113,10 @@ def run(
     kafka = cluster(settings)
 
     from respool.kafka import outage, topics
-    from respool.running.claim import check
-    from respool.running.runner import Runner, RunOptions, holding, stopping_on_signals
+    from respool.running.claim import check, holding
+    from respool.running.options import RunOptions
+    from respool.running.runner import Runner
+    from respool.running.stopping import stopping_on_signals
     from respool.spark.session import spark_session
 
     options = RunOptions(
@@ -147,7 +149,7 @@ def run(
             with (
                 spark_session(settings) as spark,
                 Runner(spark, kafka, settings, options, show, print_note, held) as runner,
-                stopping_on_signals(runner),
+                stopping_on_signals(runner.request_stop),
             ):
                 if start is not None:
                     start(spark, replace(options, sink_suffix=None, console=False).apply(found[0]))

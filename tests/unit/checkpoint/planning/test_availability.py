@@ -23,7 +23,7 @@ from respool.savepoint.restore import plan_restore
 from respool.savepoint.store import Savepoint, SavepointStore
 from respool.storage.local import LocalReader
 from respool.storage.open import open_writer
-from support.golden import unpack
+from support.checkpoints import unpack
 from support.savepoints import fork, save
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
@@ -66,7 +66,7 @@ def forked(savepoint: Savepoint, folder: Path, world: RewindContext = WORLD) -> 
 
 
 def why(refusals: tuple[Refusal, ...]) -> str:
-    return " | ".join(f"{one.why} {one.way_out}" for one in refusals)
+    return " | ".join(f"{refusal.why} {refusal.way_out}" for refusal in refusals)
 
 
 # Input files
@@ -87,7 +87,7 @@ def test_a_batch_on_the_records_that_it_had_needs_its_own_input_file(checkpoint:
     assert not allowed.refusals
 
 
-def test_the_input_files_of_a_compacted_log_are_known(checkpoint: Path, tmp_path: Path) -> None:
+def test_the_input_files_of_a_compacted_log_are_listed(checkpoint: Path, tmp_path: Path) -> None:
     for number in range(9):
         (checkpoint / "sources" / "0" / str(number)).unlink()
     (tmp_path / "input" / "004.json").unlink()
@@ -144,8 +144,8 @@ def test_input_files_on_an_object_store_are_looked_up_there() -> None:
     files = open_writer(url)
     files.create("a b.json", b"{}")
     paths = (f"{url}/a%20b.json", f"{url}/gone.json", "hdfs://host/input/a.json")
-    found = source_trim.missing(paths)
-    assert (found.gone, found.unchecked) == (paths[1:2], paths[2:])
+    lookup = source_trim.missing(paths)
+    assert (lookup.gone, lookup.unchecked) == (paths[1:2], paths[2:])
 
 
 # A savepoint that is newer than the checkpoint
@@ -255,10 +255,10 @@ def numbers(tmp_path: Path) -> Path:
 def test_a_source_with_bare_numbers_cannot_be_replayed(numbers: Path, store: SavepointStore, tmp_path: Path) -> None:
     plan = rewind(numbers, 3)
     assert plan.readings[0].kind == "number"
-    told = why(plan.refusals)
-    assert "Memory and socket sources cannot be replayed" in told
-    assert "cannot be seen in the checkpoint" in told
-    assert "--allow-data-loss" in told
+    reasons = why(plan.refusals)
+    assert "Memory and socket sources cannot be replayed" in reasons
+    assert "cannot be seen in the checkpoint" in reasons
+    assert "--allow-data-loss" in reasons
     assert "Source 0     memory, socket or custom source, 2 → 13" in render_checkpoint.plan_lines(plan, files_too=False)
     allowed = RewindRequest(ToBatch(3), allow_data_loss=True)
     assert not plan_rewind(opened(numbers), allowed, WORLD).refusals

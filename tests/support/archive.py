@@ -1,9 +1,13 @@
-"""Archives for tests, made by the archive's own sink; no broker."""
+"""Archives for tests: written directly, without a broker, or by a pipeline on the tests' broker and Spark."""
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime, timezone
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from respool.archive.reader import ArchiveReader
 from respool.archive.sink import archive_pipeline
@@ -13,21 +17,27 @@ from respool.pipeline.definition import Pipeline
 from respool.reprocess.computation import Computation
 from respool.reprocess.live import LiveQuery
 from respool.reprocess.plan import Plan, ReprocessRequest, make_plan
+from respool.running.options import RunOptions
+from respool.running.progress import BatchProgress
+from respool.running.runner import Runner
+from respool.settings import Settings
 from respool.sinks.protocol import WriteContext
-from respool.spark.session import session_of
+from respool.spark.session import session_for
 from respool.testing import Value, records_table
+from respool.visits.events import visits_archive
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
 NOW = datetime(2027, 1, 1, tzinfo=timezone.utc)
+PATIENCE = 180
 
 
 def write_archive(spark: "SparkSession", home: Path, pipeline: Pipeline, batches: Sequence[Sequence[Value]]) -> str:
     """Archive records as the pipeline's own archive would; return the table."""
     archiving = archive_pipeline(pipeline)
-    session = session_of(spark, archiving)
+    session = session_for(spark, archiving.timezone, archiving.spark)
     first = 0
     for number, values in enumerate(batches):
         records = session.createDataFrame(records_table(pipeline.topic, first, values))
@@ -73,8 +83,8 @@ def _hours(times: Sequence[datetime]) -> "dict[str, pa.Array]":
 
     return {
         "event_time": pa.array(times, pa.timestamp("us", tz="UTC")),
-        "event_date": pa.array([one.date() for one in times], pa.date32()),
-        "event_hour": pa.array([one.hour for one in times], pa.int32()),
+        "event_date": pa.array([time.date() for time in times], pa.date32()),
+        "event_hour": pa.array([time.hour for time in times], pa.int32()),
         "rejected": pa.array([None] * len(times), pa.string()),
     }
 
@@ -87,4 +97,68 @@ def plan_of(request: ReprocessRequest, table: str, live: LiveQuery | None = None
 def computation_of(spark: "SparkSession", request: ReprocessRequest, table: str) -> Computation:
     """Return what computes a request."""
     plan = plan_of(request, table)
-    return Computation(session_of(spark, request.pipeline), plan, ArchiveReader(table, plan.version))
+    session = session_for(spark, request.pipeline.timezone, request.pipeline.spark)
+    return Computation(session, plan, ArchiveReader(table, plan.version))
+
+
+@dataclass(frozen=True)
+class ArchiveStage:
+    """A home of its own, and the archive in it.
+
+    Attributes:
+        spark: The tests' session.
+        kafka: The tests' broker.
+        settings: Those of the home.
+    """
+
+    spark: "SparkSession"
+    kafka: KafkaCluster
+    settings: Settings
+
+    @property
+    def table(self) -> Path:
+        return self.settings.home / "archive" / "visits_table"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.settings.checkpoints / "visits-archive"
+
+    @contextmanager
+    def running(self, topic: str, **options: Any) -> Iterator[list[BatchProgress]]:
+        """Archive a topic as long as the block lasts."""
+        batches: list[BatchProgress] = []
+        wanted = RunOptions(trigger=timedelta(0), **options)
+        with Runner(self.spark, self.kafka, self.settings, wanted, batches.append, print) as runner:
+            runner.start([visits_archive(topic=topic, table="visits_table")])
+            waiting = threading.Thread(target=runner.wait)
+            waiting.start()
+            try:
+                yield batches
+            finally:
+                runner.request_stop()
+                waiting.join(PATIENCE)
+
+    def run(self, topic: str, **options: Any) -> list[BatchProgress]:
+        """Archive what is in a topic now."""
+        batches: list[BatchProgress] = []
+        wanted = RunOptions(available_now=True, **options)
+        with Runner(self.spark, self.kafka, self.settings, wanted, batches.append, print) as runner:
+            runner.start([visits_archive(topic=topic, table="visits_table")])
+            runner.wait()
+        return batches
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows of the table, read without Spark, in the order of their places."""
+        import pyarrow as pa
+        from deltalake import DeltaTable
+
+        rows: list[dict[str, Any]] = pa.table(DeltaTable(str(self.table)).scan()).to_pylist()
+        return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+
+
+def until(done: Callable[[], bool], pause: float = 0.05) -> None:
+    """Wait until something is so; fail after some minutes."""
+    end = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(pause)

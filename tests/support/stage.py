@@ -18,10 +18,11 @@ from respool.pipeline.registry import find_pipeline
 from respool.reprocess.audit import AuditReport, audit
 from respool.reprocess.job import ReprocessJob, reprocess
 from respool.reprocess.runs import ReprocessManifest, Runs
-from respool.running.runner import Runner, RunOptions
+from respool.running.options import RunOptions
+from respool.running.runner import Runner
 from respool.settings import Settings
 from respool.sinks.protocol import WriteContext
-from respool.spark.session import session_of
+from respool.spark.session import session_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +52,7 @@ class Stage:
 
     def send(self, *values: dict[str, Any] | bytes) -> None:
         """Send values to one partition, so that their order is certain."""
-        encoded = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in values]
+        encoded = [value if isinstance(value, bytes) else json.dumps(value).encode() for value in values]
         producer.produce_together(self.kafka, self.pipeline.topic, encoded)
 
     def live(self, archived: bool = True, **options: Any) -> None:
@@ -63,12 +64,12 @@ class Stage:
     def archive(self) -> None:
         """Archive what is there now, as one batch of the pipeline's archive."""
         archiving = archive_pipeline(self.pipeline)
-        session = session_of(self.spark, archiving)
+        session = session_for(self.spark, archiving.timezone, archiving.spark)
         starts, ends = (ask(self.kafka, archiving.topic) for ask in (topics.start_offsets, topics.end_offsets))
         offsets = {partition: (starts[partition], end) for partition, end in ends.items()}
-        found = records.read_offsets(session, self.kafka, archiving.topic, offsets)
+        new_records = records.read_offsets(session, self.kafka, archiving.topic, offsets)
         archiving.sink.write(
-            archiving.transform(found), WriteContext(archiving.name, 0, self.kafka, self.settings.home)
+            archiving.transform(new_records), WriteContext(archiving.name, 0, self.kafka, self.settings.home)
         )
 
     def batches(self, *batches: Sequence[dict[str, Any] | bytes], archived: bool = True) -> None:
@@ -120,13 +121,13 @@ class Stage:
 
     def upserted(self) -> dict[str, dict[str, Any]]:
         """What a consumer that upserts by key has in the end."""
-        found: dict[str, dict[str, Any]] = {}
+        latest: dict[str, dict[str, Any]] = {}
         for record in self.published():
             key = (record.key or b"").decode()
-            found.pop(key, None)
+            latest.pop(key, None)
             if record.value is not None and record.value.startswith(b"{"):
-                found[key] = json.loads(record.value)
-        return found
+                latest[key] = json.loads(record.value)
+        return latest
 
     def command(self, *words: str) -> "subprocess.Popen[str]":
         """Start a respool command on this home."""
