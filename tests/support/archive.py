@@ -16,7 +16,7 @@ from respool.kafka.cluster import KafkaCluster
 from respool.pipeline.definition import Pipeline
 from respool.reprocess.computation import Computation
 from respool.reprocess.live import LiveQuery
-from respool.reprocess.plan import Plan, ReprocessRequest, make_plan
+from respool.reprocess.plan import ReprocessPlan, ReprocessRequest, make_plan
 from respool.running.options import RunOptions
 from respool.running.progress import BatchProgress
 from respool.running.runner import Runner
@@ -89,7 +89,9 @@ def _hours(times: Sequence[datetime]) -> "dict[str, pa.Array]":
     }
 
 
-def plan_of(request: ReprocessRequest, table: str, live: LiveQuery | None = None, version: int | None = None) -> Plan:
+def plan_of(
+    request: ReprocessRequest, table: str, live: LiveQuery | None = None, version: int | None = None
+) -> ReprocessPlan:
     """Return the plan of a request."""
     return make_plan(request, ArchiveReader(table, version), live, NOW)
 

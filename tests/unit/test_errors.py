@@ -131,13 +131,13 @@ def test_an_interrupted_change_is_in_the_error(interrupted: Path) -> None:
 
 
 def test_the_holder_of_a_locked_checkpoint_is_in_the_error(tmp_path: Path) -> None:
-    from respool.cli.commands.checkpoint import held
+    from respool.operations.context import hold
 
     folder = unpack(tmp_path, "hdfs")
     first = lease.hold(str(folder))
     assert first is not None
     with first, pytest.raises(errors.CheckpointInUseError) as caught:
-        held(str(folder), "orders")
+        hold(str(folder), "orders")
     assert caught.value.path == "orders"
     assert caught.value.holder == f"process {os.getpid()}"
 

@@ -226,7 +226,7 @@ def _reads(root: Path, home: Path) -> list[Read]:
         lambda rng: checkpoint_cli.verify(where, home=home, json=rng.random() < 0.5),
         rewind,
         lambda rng: checkpoint_cli.undo(where, dry_run=True, home=home, json=rng.random() < 0.5),
-        lambda rng: checkpoint_cli.history_(where, home=home, json=rng.random() < 0.5),
+        lambda rng: checkpoint_cli.history(where, home=home, json=rng.random() < 0.5),
     ]
 
 

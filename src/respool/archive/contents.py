@@ -5,14 +5,15 @@ any size needs little memory.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from respool.archive.files import DataFile, data_files, open_archive, small_files
+from respool.archive.model import ArchiveContents, HourContents, PartitionContents, UnreadableFile
 from respool.archive.table import KEY, Reading
-from respool.kafka.offsets import OffsetRange, OffsetSet, TopicPartition, gaps, total
+from respool.kafka.offsets import OffsetSet, TopicPartition, gaps
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,121 +22,6 @@ if TYPE_CHECKING:
 
 
 _BLOCK = 1 << 19  # records in memory at a time
-
-
-@dataclass(frozen=True)
-class PartitionContents:
-    """The records of a topic partition in an archive.
-
-    Attributes:
-        place: The topic partition.
-        records: The number of records, duplicates included.
-        rejected: The number of records that do not decode.
-        first: The lowest offset.
-        last: The highest offset.
-        gaps: The offsets between these two that are missing.
-        doubles: The offsets that are present more than once.
-        surplus: The number of records that are duplicates of another.
-    """
-
-    place: TopicPartition
-    records: int
-    rejected: int
-    first: int
-    last: int
-    gaps: tuple[OffsetRange, ...]
-    doubles: tuple[OffsetRange, ...]
-    surplus: int
-
-    @property
-    def missing(self) -> int:
-        """The number of missing offsets."""
-        return total(self.gaps)
-
-
-@dataclass(frozen=True)
-class HourContents:
-    """The records of an hour of event time in an archive.
-
-    Attributes:
-        start: The start of the hour, in UTC; None for rejected records, which have no event time.
-        records: The number of records.
-        files: The number of files.
-        bytes: The size of the files.
-        small: The number of files that a compaction would merge.
-        places: The number of records by topic partition.
-    """
-
-    start: datetime | None
-    records: int
-    files: int
-    bytes: int
-    small: int
-    places: Mapping[TopicPartition, int]
-
-
-@dataclass(frozen=True)
-class UnreadableFile:
-    """A data file that cannot be read.
-
-    Attributes:
-        path: Its path in the table.
-        why: The reason.
-        missing: Whether the file does not exist.
-    """
-
-    path: str
-    why: str
-    missing: bool
-
-
-@dataclass(frozen=True)
-class ArchiveContents:
-    """The contents of an archive.
-
-    Attributes:
-        table: Its path or URL.
-        version: The version of the table that was read.
-        reading: How it reads event times; None when the table does not record it.
-        places: Its topic partitions, by name and number.
-        hours: Its hours, the rejected records last.
-        damaged: The data files that cannot be read; their records are not counted.
-        nameless: The number of records without a topic, partition or offset: respool did not write them.
-    """
-
-    table: str
-    version: int
-    reading: Reading | None
-    places: tuple[PartitionContents, ...]
-    hours: tuple[HourContents, ...]
-    damaged: tuple[UnreadableFile, ...]
-    nameless: int
-
-    @property
-    def records(self) -> int:
-        """The number of records."""
-        return sum(partition.records for partition in self.places)
-
-    @property
-    def files(self) -> int:
-        """The number of data files."""
-        return sum(hour.files for hour in self.hours)
-
-    @property
-    def bytes(self) -> int:
-        """The size of the data files."""
-        return sum(hour.bytes for hour in self.hours)
-
-    @property
-    def small(self) -> int:
-        """The number of files that a compaction would merge."""
-        return sum(hour.small for hour in self.hours)
-
-    @property
-    def span(self) -> tuple[datetime, datetime] | None:
-        """The hours of event time, from the first to the end of the last; None if there are no events."""
-        starts = [hour.start for hour in self.hours if hour.start is not None]
-        return (starts[0], starts[-1] + timedelta(hours=1)) if starts else None
 
 
 @dataclass

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from respool.archive.contents import ArchiveContents, PartitionContents
+from respool.archive.model import ArchiveContents, PartitionContents
 from respool.errors import TopicError
 from respool.kafka import topics
 from respool.kafka.cluster import KafkaCluster

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
-from respool.archive.contents import ArchiveContents
 from respool.archive.kafka_check import KafkaComparison
+from respool.archive.model import ArchiveContents
 from respool.archive.sink import ArchiveSink, archive_topic
 from respool.archive.table import COLUMNS, KEY, Reading, locate, read
 from respool.checkpoint.ownership import read_run_record

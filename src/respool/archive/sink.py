@@ -49,7 +49,14 @@ def archive_topic(
 
 
 def archive_pipeline(pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline that archives the topic of another pipeline, in the table that `respool reprocess` reads."""
+    """Return the pipeline that archives what another pipeline reads, where `respool reprocess` looks for it.
+
+    >>> respool.archive_pipeline(respool.find_pipeline("visit-counts")).name
+    'visit-counts-archive'
+
+    Raises:
+        PipelineError: The pipeline has no decoder.
+    """
     if pipeline.decode is None:
         raise PipelineError(f"The pipeline {pipeline.name} has no decoder, so its records have no event time.")
     return archive_topic(
@@ -103,7 +110,7 @@ class ArchiveSink:
         return table_identity(self.table, "records")
 
     def replay_note(self) -> str:
-        """Return what happens to a replayed batch, for the plan of a rewind."""
+        """Return what happens when a batch is replayed, for the plan of a rewind."""
         return "Records that the archive already has are skipped."
 
     def output(self, home: Path) -> SinkOutput:

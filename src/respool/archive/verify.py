@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from respool.archive.contents import ArchiveContents, PartitionContents
 from respool.archive.kafka_check import KafkaComparison, PartitionInKafka
+from respool.archive.model import ArchiveContents, PartitionContents
 from respool.findings import CheckResult, Finding, check, note
 from respool.kafka.offsets import OffsetRange, shared, total
 from respool.text import plural

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from respool.diff.model import VERDICTS, DiffReport, DiffRequest, DiffSummary, DiffVerdict, RowDifference
+from respool.diff.model import VERDICTS, DiffRequest, DiffSummary, DiffVerdict, RowDifference
+from respool.diff.report import DiffReport
 from respool.diff.rows import read_rows, row_text, with_row
 from respool.errors import DiffError
 from respool.kafka.cluster import KafkaCluster
@@ -56,7 +57,7 @@ def _compare(
         shown = [row for verdict in VERDICTS if counts[verdict] for row in _first(joined, verdict, most)]
     finally:
         joined.unpersist()
-    return DiffReport(summary, tuple(shown))
+    return DiffReport(request, summary, tuple(shown), output)
 
 
 def _joined(spark: "SparkSession", kafka: KafkaCluster | None, request: DiffRequest) -> "DataFrame":
@@ -114,8 +115,8 @@ def _counts(joined: "DataFrame", request: DiffRequest) -> dict[str, int]:
     for side, clashes in ((request.a, row.a_clashes), (request.b, row.b_clashes)):
         if clashes and side.kind == "delta":
             raise DiffError(
-                f"The key {', '.join(columns)} does not identify the rows of the {side}: {clashes:,} of them share a "
-                "key with another row. Name more columns with --key."
+                f"The key {', '.join(columns)} does not identify a row of the {side}: {clashes:,} rows share "
+                "a key with another row. Name more columns with --key."
             )
     for number, name in enumerate(columns):
         if row[f"has_{number}"] is False:

@@ -158,19 +158,6 @@ class DiffSummary:
         return self.differ + self.only_a + self.only_b
 
 
-@dataclass(frozen=True)
-class DiffReport:
-    """The result of a comparison.
-
-    Attributes:
-        summary: The counts.
-        differences: The first differences of each verdict, by key.
-    """
-
-    summary: DiffSummary
-    differences: tuple[RowDifference, ...]
-
-
 def cutoff_after(manifest: SavepointManifest) -> Cutoff:
     """Return the cutoff after which rows of an output were written since a savepoint."""
     sink = manifest.sink

@@ -1,15 +1,16 @@
 """Compare the published results of a span with those computed from the archive, and correct the differences."""
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
+from dataclasses import replace
+from datetime import timedelta, timezone
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from respool.checkpoint.position import ends_of_batches
 from respool.errors import ReprocessError
 from respool.pipeline.results import Sessions, Windows
-from respool.reprocess.comparison import DIFFERENT, Comparison, Verdict, changes, keyed
+from respool.reprocess.audit_report import AuditDifference, AuditReport
+from respool.reprocess.comparison import DIFFERENT, Comparison, changes, keyed
 from respool.reprocess.computation import Computation
 from respool.reprocess.job import OnSlice, ReprocessJob, kept_slice
 from respool.reprocess.plan import results_of
@@ -25,54 +26,6 @@ if TYPE_CHECKING:
 _MOST_RECORDS = 10  # listed for each difference
 _TICK = timedelta(microseconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
-
-
-@dataclass(frozen=True)
-class AuditDifference:
-    """A result that was published otherwise than the archive says.
-
-    Attributes:
-        verdict: `wrong`; `missing`, not published; `extra`, published though nothing is there.
-        start: The start of its window or session.
-        end: Its end.
-        key: Its key, as text.
-        published: What was published, as text.
-        archived: What the archive says, as text.
-        late: How many of its records came after it was published; None when that is not known. Of one that was not
-            published, all its records.
-        records: The first of them, as topic-partition:offset.
-    """
-
-    verdict: Verdict
-    start: datetime
-    end: datetime
-    key: str
-    published: str | None
-    archived: str | None
-    late: int | None
-    records: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class AuditReport:
-    """What an audit has found.
-
-    Attributes:
-        counts: How many results there are of each verdict.
-        late: How many records are behind the differences, as far as is known.
-        differences: The first differences, by time.
-        fixed: How many were put right.
-    """
-
-    counts: Counter[Verdict] = field(default_factory=Counter)
-    late: int = 0
-    differences: tuple[AuditDifference, ...] = ()
-    fixed: int = 0
-
-    @property
-    def different(self) -> int:
-        """How many results differ."""
-        return sum(self.counts[verdict] for verdict in DIFFERENT)
 
 
 def audit(job: ReprocessJob, most: int, fix: str | None, on_slice: OnSlice) -> AuditReport:
@@ -99,7 +52,7 @@ def audit(job: ReprocessJob, most: int, fix: str | None, on_slice: OnSlice) -> A
     comparison = Comparison(computation, sink, write, job.plan.closed_until(judge_open=False))
     target = target_of(session, job.plan, write) if fix is not None else None
     published: DataFrame | None = None
-    report = AuditReport()
+    report = AuditReport(job.plan)
     for number in range(len(job.plan.slices)):
         with kept_slice(computation, number) as rows:
             published = published or comparison.published(rows.schema)

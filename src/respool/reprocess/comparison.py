@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from respool.errors import ReprocessError
 from respool.pipeline.results import Sessions, Windows
 from respool.reprocess.computation import Computation, is_open, times, timestamp
-from respool.reprocess.plan import Plan, results_of
+from respool.reprocess.plan import ReprocessPlan, results_of
 from respool.sinks.protocol import KeyedSink, Sink, WriteContext
 from respool.sinks.rendering import json_of
 from respool.spark.sql import quote
@@ -161,7 +161,7 @@ def changes(verdicts: "DataFrame", only: "tuple[Verdict, ...] | None" = None) ->
     return selected.select("key", F.col("expected").alias("value"), row.alias("row"), "verdict")
 
 
-def keyed(sink: Sink, plan: Plan) -> KeyedSink | None:
+def keyed(sink: Sink, plan: ReprocessPlan) -> KeyedSink | None:
     """Return a sink as a keyed sink; None when its results have no key.
 
     Raises ReprocessError when its key does not contain the time of a result: a correction would then replace a newer

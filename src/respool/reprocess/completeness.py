@@ -12,7 +12,7 @@ from respool.errors import ReprocessError
 from respool.kafka import consumer
 from respool.kafka.cluster import KafkaCluster
 from respool.reprocess.live import LiveQuery
-from respool.reprocess.plan import Plan
+from respool.reprocess.plan import ReprocessPlan
 from respool.times import time_text
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def wait_until_archived(
         archived = newer
 
 
-def check_beginning(spark: "SparkSession", reader: ArchiveReader, plan: Plan) -> None:
+def check_beginning(spark: "SparkSession", reader: ArchiveReader, plan: ReprocessPlan) -> None:
     """Raise ReprocessError when the archive lacks the first records of a partition, and the span may need them."""
     from pyspark.sql import functions as F
 
@@ -78,7 +78,7 @@ def check_beginning(spark: "SparkSession", reader: ArchiveReader, plan: Plan) ->
             )
 
 
-def _has_first_records(reader: ArchiveReader, plan: Plan) -> bool:
+def _has_first_records(reader: ArchiveReader, plan: ReprocessPlan) -> bool:
     """Return whether the table's log alone shows that the archive has the first records that the span may need."""
     records, is_complete = reader.first_records(plan.pipeline.topic)
     complete = {record.partition for record in records if record.offset == 0}
@@ -90,7 +90,7 @@ def _has_first_records(reader: ArchiveReader, plan: Plan) -> bool:
     return is_complete and all(record.partition in complete | before for record in records)
 
 
-def _read_live(plan: Plan) -> set[int]:
+def _read_live(plan: ReprocessPlan) -> set[int]:
     """Return the partitions from which the live query has read records."""
     return {partition for partition, end in plan.live.ends.items() if end} if plan.live else set()
 

@@ -11,7 +11,7 @@ from respool.archive.reader import ArchiveReader
 from respool.decoders.json import decode
 from respool.errors import PipelineError
 from respool.pipeline.results import Sessions, Windows
-from respool.reprocess.plan import Plan, results_of
+from respool.reprocess.plan import ReprocessPlan, results_of
 from respool.reprocess.session_spans import whole_sessions
 from respool.spark.sql import quote
 from respool.times import Span, epoch_micros
@@ -33,7 +33,7 @@ class Computation:
     """
 
     spark: "SparkSession"
-    plan: Plan
+    plan: ReprocessPlan
     reader: ArchiveReader
 
     def results(self, number: int) -> "DataFrame":
@@ -146,7 +146,7 @@ def times(results: Windows | Sessions, prefix: str = "") -> "tuple[Column, Colum
 
 
 def is_open(results: Windows | Sessions, closed: datetime | None, end: "Column") -> "Column":
-    """Return the condition under which a result that ends then is open still; `closed` as in `Plan.closed_until`."""
+    """Return the condition under which a result that ends then is open; `closed` as in `ReprocessPlan.closed_until`."""
     from pyspark.sql import functions as F
 
     if closed is None:

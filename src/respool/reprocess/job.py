@@ -12,7 +12,7 @@ from respool.kafka.cluster import KafkaCluster
 from respool.pipeline.results import Windows
 from respool.reprocess.comparison import Comparison, as_changes, changes, keyed
 from respool.reprocess.computation import Computation, check_windows, other_window, refuse_window
-from respool.reprocess.plan import Plan, results_of
+from respool.reprocess.plan import ReprocessPlan, results_of
 from respool.reprocess.runs import ReprocessManifest, Runs
 from respool.reprocess.target import ResultTarget, folder_target, require_free, target_of
 from respool.settings import Settings
@@ -41,7 +41,7 @@ class ReprocessJob:
     spark: "SparkSession"
     kafka: KafkaCluster | None
     settings: Settings
-    plan: Plan
+    plan: ReprocessPlan
     reader: ArchiveReader
     output: str | None = None
 

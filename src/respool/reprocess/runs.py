@@ -15,7 +15,7 @@ from pathlib import Path
 from respool.errors import ReprocessError
 from respool.identity import FROM_TEXT, Identity, read_identity, results_from_text
 from respool.pipeline import results
-from respool.reprocess.plan import Plan
+from respool.reprocess.plan import ReprocessPlan
 from respool.sinks import protocol
 from respool.storage import lease
 from respool.untrusted import Fields, Malformed, parse_json
@@ -49,7 +49,7 @@ class ReprocessTask:
     timezone: str
 
     @staticmethod
-    def of(plan: Plan, to: Identity) -> "ReprocessTask":
+    def of(plan: ReprocessPlan, to: Identity) -> "ReprocessTask":
         """Return the task of a plan."""
         pipeline, asked = plan.pipeline, plan.request.asked
         return ReprocessTask(
@@ -112,7 +112,7 @@ class Runs:
                 return manifest
         return None
 
-    def begin(self, plan: Plan, to: Identity, run: str | None) -> ReprocessManifest:
+    def begin(self, plan: ReprocessPlan, to: Identity, run: str | None) -> ReprocessManifest:
         """Return the run for a plan: an unfinished run to resume, or a new run. Nothing is written yet.
 
         Args:

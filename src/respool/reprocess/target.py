@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from respool.errors import ReprocessError
-from respool.reprocess.plan import Plan
+from respool.reprocess.plan import ReprocessPlan
 from respool.sinks.console import FunctionSink
 from respool.sinks.delta import DeltaSink
 from respool.sinks.protocol import KeyedSink, WriteContext
@@ -77,7 +77,7 @@ class StagedTarget:
         HadoopPath(self.spark, self._staged).delete()
 
 
-def target_of(spark: "SparkSession", plan: Plan, write: WriteContext) -> ResultTarget:
+def target_of(spark: "SparkSession", plan: ReprocessPlan, write: WriteContext) -> ResultTarget:
     """Return the pipeline's own sink as a target."""
     sink = plan.pipeline.sink
     assert write.run is not None

@@ -1,6 +1,6 @@
 """What Spark reports of a batch: the only place that reads StreamingQueryProgress."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,27 @@ class BatchProgress:
     late_rows_total: int | None
     rejected: int
     seconds: float
+
+    def __str__(self) -> str:
+        """Return the line that `respool run` prints for it."""
+        parts = [
+            f"{self.pipeline} batch {self.batch}",
+            f"{self.rows:,} rows",
+            f"{self.rows_per_second:,.0f} rows/s",
+        ]
+        if self.watermark:
+            parts.append(f"watermark {self.watermark:%Y-%m-%d %H:%M:%S}Z")
+        if self.state_rows is not None:
+            parts += [
+                f"state {self.state_rows:,} rows",
+                f"late {self.late_rows:,} ({self.late_rows_total:,} in all)",
+            ]
+        parts += [f"rejected {self.rejected:,}", f"{self.seconds:.1f} s"]
+        return "  ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `respool run --json` prints for it."""
+        return asdict(self)
 
 
 def from_spark(pipeline: str, progress: "StreamingQueryProgress") -> BatchProgress | None:

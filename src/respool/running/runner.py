@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from respool.errors import CheckpointError, QueryError, RespoolError
@@ -55,6 +56,7 @@ class Runner:
         on_progress: Callable[[BatchProgress], None],
         on_note: Callable[[str], None],
         held: Mapping[str, Lease] | None = None,
+        resources: ExitStack | None = None,
     ) -> None:
         """Keep what the queries need; nothing starts yet.
 
@@ -66,7 +68,9 @@ class Runner:
             on_progress: Called with every finished batch, in the thread that waits.
             on_note: Called with everything else that a user should know.
             held: The checkpoints that `holding` holds for this run; it releases them, too.
+            resources: Closed after the queries have stopped, such as the Spark application.
         """
+        self._resources = resources or ExitStack()
         self._held = held or {}
         self._spark = spark
         self._kafka = kafka
@@ -94,12 +98,30 @@ class Runner:
         """Return the runner."""
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
         """Stop immediately what still runs."""
-        with self._claims:
-            self._interrupt(list(self._queries))
-            stopping.join(self._stops, self._watch)
-            self._watch.close()
+        try:
+            with self._claims:
+                self._interrupt(list(self._queries))
+                stopping.join(self._stops, self._watch)
+                self._watch.close()
+        finally:
+            self._resources.__exit__(kind, error, trace)
+
+    def __repr__(self) -> str:
+        """Return it in a line."""
+        return f"Runner({', '.join(sorted(self._queries))})"
+
+    def stop(self) -> None:
+        """Stop every query after its running batch, and release everything; raise QueryError if a query has failed."""
+        self.request_stop()
+        with self:
+            self.wait()
 
     def start(self, pipelines: Sequence[Pipeline]) -> None:
         """Start the pipelines, and the companions that keep their rejected records.

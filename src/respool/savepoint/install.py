@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from respool.checkpoint.journal import apply, history
 from respool.checkpoint.journal.steps import Journal, Move, Prune, Step
@@ -34,7 +34,7 @@ class InstallSet:
         written: New contents that replace those of the source, by path.
     """
 
-    source: FolderReader
+    source: FolderReader = field(compare=False, repr=False)
     paths: tuple[str, ...]
     sizes: Mapping[str, int]
     recorded: Mapping[str, SavedFile] | None

@@ -8,7 +8,7 @@ of that name, or `delete`, removes them.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from uuid import uuid4
 
@@ -33,10 +33,12 @@ class Savepoint:
     Attributes:
         location: Its folder or URL.
         manifest: Its manifest.
+        reference: The name, folder or URL by which a user named it; empty for its location.
     """
 
     location: str
     manifest: SavepointManifest
+    reference: str = field(default="", compare=False)
 
     @property
     def data(self) -> str:

@@ -14,7 +14,7 @@ from respool.archive.reader import ArchiveReader
 from respool.reprocess import completeness
 from respool.reprocess.completeness import check_beginning
 from respool.reprocess.live import LiveQuery
-from respool.reprocess.plan import Plan, ReprocessRequest
+from respool.reprocess.plan import ReprocessPlan, ReprocessRequest
 from respool.times import Span
 from respool.visits.counts import visit_counts
 from support.archive import plan_of, write_part
@@ -36,7 +36,7 @@ def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completeness, "read", ask)
 
 
-def planned(table: str, ends: dict[int, int] | None, topic: str, start: datetime = SEVEN) -> Plan:
+def planned(table: str, ends: dict[int, int] | None, topic: str, start: datetime = SEVEN) -> ReprocessPlan:
     live = None if ends is None else LiveQuery("here", 5, SEVEN + 9 * HOUR, ends)
     return plan_of(ReprocessRequest(visit_counts(topic=topic), Span(start, start + timedelta(minutes=10))), table, live)
 

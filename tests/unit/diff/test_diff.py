@@ -17,7 +17,7 @@ from respool.checkpoint.position import QueryPosition, read_position
 from respool.diff.model import ComparedOutput, Cutoff, DiffRequest
 from respool.diff.versions import then_version, unequal
 from respool.errors import DiffError
-from respool.operations.diff import OutputLocator, since_of
+from respool.operations.diff import OutputLocator, cutoff_of
 from respool.pipeline.definition import Pipeline
 from respool.running.claim import claim
 from respool.settings import Settings
@@ -152,7 +152,7 @@ def test_since_a_time_means_the_version_of_a_table_at_that_time(tmp_path: Path, 
         request = DiffRequest(a, b, since)
         return then_version(request, a), then_version(request, b)
 
-    assert versions(since_of(a, b, None, second.isoformat(), None, settings)) == (0, None)
+    assert versions(cutoff_of(a, b, None, second.isoformat(), None, "UTC")) == (0, None)
     assert versions(Cutoff(time=first)) == (None, None)
     assert versions(Cutoff(time=second + timedelta(days=1))) == (1, 0)
     assert versions(Cutoff(version=1)) == (1, None)
