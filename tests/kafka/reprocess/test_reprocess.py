@@ -333,7 +333,7 @@ def test_an_archive_that_begins_too_late_is_reported(make: MakeStage) -> None:
     for answer in client.delete_records([TopicPartition(here.pipeline.topic, 0, 1)]).values():
         answer.result()
     here.batches([click("08:30:00")], [click("08:31:00")])
-    with pytest.raises(ReprocessError, match="begins with offset 1 of partition 0"):
+    with pytest.raises(ReprocessError, match="starts at offset 1 of partition 0"):
         here.reprocess(*SPAN)
     assert here.reprocess(*SPAN, allow_partial=True).results == 1
 

@@ -86,7 +86,7 @@ def test_outputs_are_resolved_by_what_a_user_calls_them(
     for name in ("mine", str(where)):
         output = find(name)
         assert (output.address, output.key, output.pipeline) == (f"delta:{results}", ("id",), "mine")
-        assert output.reach == QueryPosition(str(where), None, None, {})
+        assert output.position == QueryPosition(str(where), None, None, {})
     for name in ("counts", "delta:counts", results, f"delta:{results}"):
         assert find(name) == ComparedOutput("delta", results)
     for name in ("other", "delta:other", other):
