@@ -1,4 +1,4 @@
-"""What the README tells a reader to type works as it stands there."""
+"""Every command of the README works as printed."""
 
 import os
 import re
