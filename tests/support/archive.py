@@ -16,12 +16,13 @@ from respool.kafka.cluster import KafkaCluster
 from respool.pipeline.definition import Pipeline
 from respool.reprocess.computation import Computation
 from respool.reprocess.live import LiveQuery
-from respool.reprocess.plan import Plan, ReprocessRequest, make_plan
+from respool.reprocess.plan import ReprocessPlan, ReprocessRequest, make_plan
+from respool.running.options import RunOptions
 from respool.running.progress import BatchProgress
-from respool.running.runner import Runner, RunOptions
+from respool.running.runner import Runner
 from respool.settings import Settings
 from respool.sinks.protocol import WriteContext
-from respool.spark.session import session_of
+from respool.spark.session import session_for
 from respool.testing import Value, records_table
 from respool.visits.events import visits_archive
 
@@ -36,7 +37,7 @@ PATIENCE = 180
 def write_archive(spark: "SparkSession", home: Path, pipeline: Pipeline, batches: Sequence[Sequence[Value]]) -> str:
     """Archive records as the pipeline's own archive would; return the table."""
     archiving = archive_pipeline(pipeline)
-    session = session_of(spark, archiving)
+    session = session_for(spark, archiving.timezone, archiving.spark)
     first = 0
     for number, values in enumerate(batches):
         records = session.createDataFrame(records_table(pipeline.topic, first, values))
@@ -88,7 +89,9 @@ def _hours(times: Sequence[datetime]) -> "dict[str, pa.Array]":
     }
 
 
-def plan_of(request: ReprocessRequest, table: str, live: LiveQuery | None = None, version: int | None = None) -> Plan:
+def plan_of(
+    request: ReprocessRequest, table: str, live: LiveQuery | None = None, version: int | None = None
+) -> ReprocessPlan:
     """Return the plan of a request."""
     return make_plan(request, ArchiveReader(table, version), live, NOW)
 
@@ -96,7 +99,8 @@ def plan_of(request: ReprocessRequest, table: str, live: LiveQuery | None = None
 def computation_of(spark: "SparkSession", request: ReprocessRequest, table: str) -> Computation:
     """Return what computes a request."""
     plan = plan_of(request, table)
-    return Computation(session_of(spark, request.pipeline), plan, ArchiveReader(table, plan.version))
+    session = session_for(spark, request.pipeline.timezone, request.pipeline.spark)
+    return Computation(session, plan, ArchiveReader(table, plan.version))
 
 
 @dataclass(frozen=True)

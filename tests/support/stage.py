@@ -12,16 +12,19 @@ from respool.archive.sink import archive_pipeline
 from respool.kafka import consumer, producer, records, topics
 from respool.kafka.cluster import KafkaCluster
 from respool.kafka.consumer import Record
-from respool.operations.reprocess import Inputs, find_inputs
+from respool.operations.reprocess import begin, plan_reprocess, settle
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.registry import find_pipeline
-from respool.reprocess.audit import AuditReport, audit
+from respool.reprocess.audit import audit
+from respool.reprocess.audit_report import AuditReport
 from respool.reprocess.job import ReprocessJob, reprocess
+from respool.reprocess.plan import ReprocessPlan
 from respool.reprocess.runs import ReprocessManifest, Runs
-from respool.running.runner import Runner, RunOptions
+from respool.running.options import RunOptions
+from respool.running.runner import Runner
 from respool.settings import Settings
 from respool.sinks.protocol import WriteContext
-from respool.spark.session import session_of
+from respool.spark.session import session_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +66,7 @@ class Stage:
     def archive(self) -> None:
         """Archive what is there now, as one batch of the pipeline's archive."""
         archiving = archive_pipeline(self.pipeline)
-        session = session_of(self.spark, archiving)
+        session = session_for(self.spark, archiving.timezone, archiving.spark)
         starts, ends = (ask(self.kafka, archiving.topic) for ask in (topics.start_offsets, topics.end_offsets))
         offsets = {partition: (starts[partition], end) for partition, end in ends.items()}
         new_records = records.read_offsets(session, self.kafka, archiving.topic, offsets)
@@ -87,16 +90,12 @@ class Stage:
             runner.start(pipelines)
             runner.wait()
 
-    def inputs(self, start: str, end: str, **options: Any) -> Inputs:
-        defaults: dict[str, Any] = {"archive": None, "checkpoint": None, "slice_": "1d", "needs_kafka": True}
-        defaults |= {"allow_open": False, "allow_partial": False}
-        values = [f"{name}={value}" for name, value in self.values.items()]
-        return find_inputs(self.settings, self.name, (start, end), values=values, **{**defaults, **options})
+    def plan(self, start: str, end: str, **options: Any) -> ReprocessPlan:
+        return plan_reprocess(self.pipeline, start, end, settings=self.settings, **options)
 
     def job(self, start: str, end: str, **options: Any) -> ReprocessJob:
-        inputs = self.inputs(start, end, **options)
-        plan, reader = inputs.settled(self.spark)
-        return ReprocessJob(self.spark, inputs.kafka, self.settings, plan, reader)
+        plan, reader = settle(self.plan(start, end, **options), self.spark, self.kafka, print)
+        return ReprocessJob(self.spark, self.kafka, self.settings, plan, reader)
 
     def reprocess(
         self,
@@ -108,7 +107,8 @@ class Stage:
     ) -> ReprocessManifest:
         output = options.pop("output", None)
         runs = Runs(self.settings.home)
-        job, manifest = self.inputs(start, end, **options).begin(self.spark, runs, output, run)
+        plan = self.plan(start, end, **options)
+        job, manifest = begin(plan, self.spark, self.kafka, runs, output, run, print)
         return reprocess(job, manifest, runs, on_slice)
 
     def audit(self, start: str, end: str, fix: str | None = None, most: int = 1000, **options: Any) -> AuditReport:

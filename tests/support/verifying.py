@@ -14,7 +14,7 @@ from respool.checkpoint.planning.rewind import plan_rewind
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.verify.run import verify
 from respool.findings import CheckResult, Finding
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader, LocalWriter
 from support import checkpoints
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
@@ -47,15 +47,15 @@ class Damage:
 
 
 def look(checkpoint: Path, deep: bool = True) -> tuple[CheckResult, ...]:
-    return verify(CheckpointSnapshot(LocalFolder(checkpoint)), deep)
+    return verify(CheckpointSnapshot(LocalReader(checkpoint)), deep)
 
 
 def findings(checks: tuple[CheckResult, ...], status: str) -> list[Finding]:
-    return [finding for check in checks for finding in check.found if finding.status == status]
+    return [finding for check in checks for finding in check.findings if finding.status == status]
 
 
 def rewound(checkpoint: Path, batch: int, new_query_id: bool = False) -> None:
-    files = LocalFolder(checkpoint)
+    files = LocalWriter(checkpoint)
     # The input files of golden checkpoints are gone.
     request = RewindRequest(
         ToBatch(batch), new_query_id=new_query_id, allow_data_loss=True, words=f"--to-batch {batch}"
@@ -74,7 +74,7 @@ def command_of(remedy: str, checkpoint: Path) -> tuple[int, bool] | None:
 
 
 def cut_off(checkpoint: Path) -> None:
-    class CutOff(LocalFolder):
+    class CutOff(LocalWriter):
         moved = 0
 
         def move(self, source: str, target: str) -> None:
@@ -85,7 +85,7 @@ def cut_off(checkpoint: Path) -> None:
 
     request = RewindRequest(ToBatch(9), allow_data_loss=True, words="--to-batch 9")
     journal = plan_rewind(
-        CheckpointSnapshot(LocalFolder(checkpoint)), request, RewindContext(now=NOW, ours=True)
+        CheckpointSnapshot(LocalReader(checkpoint)), request, RewindContext(now=NOW, ours=True)
     ).journal
     with pytest.raises(KeyboardInterrupt):
         apply.apply(journal, CutOff(checkpoint))
@@ -110,4 +110,4 @@ def assert_named_and_mended(damage: Damage, copy: Callable[..., Path]) -> None:
     after = look(checkpoint)
     assert not findings(after, "broken")
     assert not [finding for finding in findings(after, "note") if damage.mentions in finding.what]
-    assert CheckpointSnapshot(LocalFolder(checkpoint)).next_batch == damage.to
+    assert CheckpointSnapshot(LocalReader(checkpoint)).next_batch == damage.to

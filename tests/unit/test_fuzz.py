@@ -43,7 +43,7 @@ from respool.sinks.address import FileAddress
 from respool.sinks.protocol import kafka_identity
 from respool.sinks.registry import replay_of
 from respool.storage import lease, local_lock
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader, LocalWriter
 from support import checkpoints, fuzzing, savepoints
 
 SEED = int(os.environ.get("RESPOOL_FUZZ_SEED", "20250904"))
@@ -226,7 +226,7 @@ def _reads(root: Path, home: Path) -> list[Read]:
         lambda rng: checkpoint_cli.verify(where, home=home, json=rng.random() < 0.5),
         rewind,
         lambda rng: checkpoint_cli.undo(where, dry_run=True, home=home, json=rng.random() < 0.5),
-        lambda rng: checkpoint_cli.history_(where, home=home, json=rng.random() < 0.5),
+        lambda rng: checkpoint_cli.history(where, home=home, json=rng.random() < 0.5),
     ]
 
 
@@ -246,10 +246,10 @@ def _forget(root: Path) -> None:
 
 def _rewound(home: Path, name: str, finish: bool) -> Path:
     root = checkpoints.unpack(home / name, "kafka")
-    checkpoint = CheckpointSnapshot(LocalFolder(root))
+    checkpoint = CheckpointSnapshot(LocalReader(root))
     request = RewindRequest(ToBatch(checkpoint.next_batch - 2), new_query_id=True, stopped=True, words="--last 2")
     plan = plan_rewind(checkpoint, request, RewindContext(now=NOW))
-    (apply.apply if finish else apply.begin)(plan.journal, LocalFolder(root))
+    (apply.apply if finish else apply.begin)(plan.journal, LocalWriter(root))
     return root
 
 
@@ -267,7 +267,7 @@ def _changed(home: Path) -> Subject:
     notes[ownership.PROMOTED] = {"checkpoint": str(root), "journal": "20260101T000000Z-1"}
     for path, facts in notes.items():
         (root / path).write_text(json.dumps(facts))
-    files = LocalFolder(root)
+    files = LocalWriter(root)
     reads: list[Read] = [
         lambda rng: print(ownership.promotion_of(files), ownership.read_run_record(files), ownership.fork_of(files))
     ]

@@ -13,7 +13,7 @@ from respool.archive.table import Reading
 from respool.checkpoint import ownership
 from respool.decoders.json import JsonDecoder
 from respool.errors import CheckpointError, PipelineError
-from respool.identity import FROM_TEXT, Identity, canonical_json, parse_identity
+from respool.identity import FROM_TEXT, Identity, canonical_json, parse_identity, results_from_text
 from respool.kafka.offsets import OffsetRange, TopicPartition
 from respool.pipeline import registry, results
 from respool.pipeline.definition import Pipeline
@@ -90,7 +90,7 @@ class TestResults:
         "kept", [Windows("10m"), Windows("1 hour", "20m"), Sessions("2h", ("a",)), ArrivalDependent("of the order")]
     )
     def test_the_sentence_of_an_earlier_version_stands_for_them(self, kept: Results) -> None:
-        recorded = results.identity_from_text(kept.describe())
+        recorded = results_from_text(kept.describe())
         assert recorded is not None
         assert recorded.version == FROM_TEXT
         assert recorded.is_same(kept.identity())
@@ -98,9 +98,9 @@ class TestResults:
         assert not recorded.is_same(Windows("7m").identity())
 
     def test_other_sentences_have_no_known_identity(self) -> None:
-        assert results.identity_from_text("") is None
+        assert results_from_text("") is None
         for text in ("windows of soon", "sessions with a gap of x", "anything"):
-            recorded = results.identity_from_text(text)
+            recorded = results_from_text(text)
             assert recorded is not None
             assert not recorded.is_same(Windows("10m").identity())
 
@@ -123,8 +123,8 @@ class TestSinks:
         ],
     )
     def test_the_sentence_of_an_earlier_version_stands_for_a_sink(self, sink: Sink) -> None:
-        for on_replay in (sink.on_replay(), ""):
-            recorded = protocol.identity_from_text(sink.describe(), on_replay)
+        for replay_note in (sink.replay_note(), ""):
+            recorded = protocol.identity_from_text(sink.describe(), replay_note)
             assert recorded is not None
             assert recorded.version == FROM_TEXT
             assert recorded.is_same(protocol.identity_of(sink))
@@ -135,7 +135,7 @@ class TestSinks:
         table = DeltaSink("same", key=("id",))
         assert archive.describe() == table.describe()
         assert protocol.identity_of(archive) != table.identity()
-        recorded = protocol.identity_from_text(table.describe(), table.on_replay())
+        recorded = protocol.identity_from_text(table.describe(), table.replay_note())
         assert recorded is not None
         assert not recorded.is_same(protocol.identity_of(archive))
 

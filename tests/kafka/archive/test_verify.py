@@ -25,7 +25,7 @@ from respool.kafka.cluster import KafkaCluster, admin_client, make_client
 from respool.settings import Settings
 from respool.sinks.protocol import WriteContext
 from respool.spark import sql as archive
-from respool.spark.session import session_of
+from respool.spark.session import session_for
 from respool.visits.events import visits_archive
 from support.archive import PATIENCE, ArchiveStage, until
 from support.processes import children_of
@@ -52,7 +52,9 @@ class Stage(ArchiveStage):
         pipeline = visits_archive(topic=self.topic, table="visits_table")
         starts, ends = topics.start_offsets(self.kafka, self.topic), topics.end_offsets(self.kafka, self.topic)
         offsets = {number: (starts[number], end) for number, end in ends.items()}
-        frame = records.read_offsets(session_of(self.spark, pipeline), self.kafka, self.topic, offsets)
+        frame = records.read_offsets(
+            session_for(self.spark, pipeline.timezone, pipeline.spark), self.kafka, self.topic, offsets
+        )
         pipeline.sink.write(
             pipeline.transform(frame), WriteContext(pipeline.name, None, self.kafka, self.settings.home)
         )
@@ -132,7 +134,7 @@ def test_gaps_are_refilled_and_doubles_removed(stage: Stage) -> None:
     code, report = stage.verify()
     assert code == 3
     assert broken(report) == {
-        "each record once": [f"{stage.topic}-0: 5 records too many, at offsets 9 to 10, 20."],
+        "each record once": [f"{stage.topic}-0: 5 duplicate records at offsets 9 to 10, 20."],
         "no record missing": [f"{stage.topic}-1: 3 records missing, offsets 5 to 6, 20. Kafka has them."],
         "records before the first": [
             f"{stage.topic}-0: the archive starts at offset 2. Kafka has 2 records before it, offsets 0 to 1."
@@ -246,7 +248,7 @@ def test_a_running_query_that_is_beyond_the_gap_is_no_hindrance(stage: Stage) ->
     with stage.running(stage.topic) as batches:
         until(lambda: len(batches) == 1)
         stage.delete("offset = 4")
-        with pytest.raises(PipelineError, match="visits-archive is running, and has not passed the records"):
+        with pytest.raises(PipelineError, match="visits-archive is running and has not passed the missing records"):
             stage.verify("--fix")
         stage.send(0, [visit(9)])
         until(lambda: len(batches) == 2)

@@ -15,7 +15,8 @@ from respool.kafka.cluster import KafkaCluster
 from respool.kafka.consumer import Record
 from respool.kafka.producer import Message
 from respool.pipeline.definition import Pipeline
-from respool.running.runner import Runner, RunOptions
+from respool.running.options import RunOptions
+from respool.running.runner import Runner
 from respool.settings import Settings
 from respool.sinks.kafka import KafkaSink
 from respool.visits.events import VISIT

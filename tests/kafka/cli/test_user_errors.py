@@ -20,8 +20,9 @@ from respool.kafka.cluster import KafkaCluster
 from respool.kafka.producer import Message
 from respool.pipeline.definition import Pipeline
 from respool.running.claim import claim
+from respool.running.options import RunOptions
 from respool.running.progress import BatchProgress
-from respool.running.runner import Runner, RunOptions
+from respool.running.runner import Runner
 from respool.settings import Settings
 from respool.sinks.console import FunctionSink
 from respool.sinks.kafka import KafkaSink

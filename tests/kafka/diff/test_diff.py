@@ -17,7 +17,8 @@ from typer.testing import CliRunner, Result
 
 from respool.cli.app import app
 from respool.diff.compare import compare
-from respool.diff.model import ComparedOutput, Cutoff, DiffReport, DiffRequest, DiffSummary, RowDifference
+from respool.diff.model import ComparedOutput, Cutoff, DiffRequest, DiffSummary, RowDifference
+from respool.diff.report import DiffReport
 from respool.errors import DiffError
 from respool.kafka import topics
 from respool.kafka.cluster import KafkaCluster
@@ -143,7 +144,9 @@ def test_only_what_came_after_a_batch_counts(spark: "SparkSession", kafka: Kafka
     assert report.summary == DiffSummary(equal=2, differ=1, only_a=1, only_b=1, columns={"n": 1})
     assert verdicts(report) == {("differ", "other", 1), ("only_a", "late", 1), ("only_b", "ended", 1)}
     by_offset = DiffRequest(two.b, two.a, replace(since, offsets={0: 4}, output=two.a.address))
-    assert compare(spark, kafka, by_offset, most=0) == DiffReport(replace(report.summary, only_a=1, only_b=2), ())
+    assert compare(spark, kafka, by_offset, most=0) == DiffReport(
+        by_offset, replace(report.summary, only_a=1, only_b=2), ()
+    )
 
 
 def test_records_without_keys_are_counted_or_identified_by_columns(

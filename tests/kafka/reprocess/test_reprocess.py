@@ -235,14 +235,14 @@ def test_a_long_span_resumes_where_it_was_stopped(make: MakeStage) -> None:
     whole = ("2025-09-04T00:00:00", "2025-09-04T06:00:00")
     before = len(here.published())
     with pytest.raises(Stopped):
-        here.reprocess(*whole, on_slice=stop, slice_="1h")
+        here.reprocess(*whole, on_slice=stop, slice=timedelta(hours=1))
     runs = Runs(here.settings.home)
     assert len(here.published()) == before + 2
     # More is archived meanwhile: the run still reads what it began with.
     here.send(click("05:30:00"))
     here.live()
     slices: list[int] = []
-    done = here.reprocess(*whole, on_slice=lambda done, count: slices.append(done), slice_="1h")
+    done = here.reprocess(*whole, on_slice=lambda done, count: slices.append(done), slice=timedelta(hours=1))
     assert slices == [3, 4, 5, 6]
     assert (done.results, done.slices, done.complete) == (6, 6, True)
     assert runs.read(done.run) == done
@@ -283,7 +283,7 @@ def test_results_in_a_delta_table_are_replaced_in_one_commit(
     counts = here.audit(*asked).counts
     assert dict(counts) == {"wrong": 1, "extra": 1, "missing": 1}
     before = version()
-    done = here.reprocess(*asked, slice_="15m")
+    done = here.reprocess(*asked, slice=timedelta(minutes=15))
     assert (done.slices, done.results, done.withdrawn) == (3, 2, 1)
     assert version() == before + 1
     assert rows() == [("a", 3, True), ("before", 1, True), ("d", 1, True)]
@@ -347,7 +347,7 @@ def test_settings_that_differ_from_the_live_querys_are_refused(late: Stage) -> N
     ):
         other = replace(here, values={**here.values, name: value})
         with pytest.raises(CheckpointError, match=message):
-            other.inputs(*SPAN)
+            other.plan(*SPAN)
 
 
 def test_a_key_without_the_window_is_refused(late: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,9 @@ from respool.kafka.producer import Message
 from respool.local import broker
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.registry import find_pipeline
+from respool.running.options import RunOptions
 from respool.running.progress import BatchProgress
-from respool.running.runner import Runner, RunOptions
+from respool.running.runner import Runner
 from respool.settings import Settings
 from respool.sinks.kafka import KafkaSink
 
@@ -170,7 +171,7 @@ def test_a_run_resumes_after_an_outage(
     with running(replace(cluster.kafka, options=IMPATIENT), copy(topic)) as watched:
         wait_until(lambda: watched.batches)
         fault(cluster)
-        wait_until(lambda: watched.runner._waiting())  # the query has failed
+        wait_until(lambda: watched.runner._restarts.waiting())  # the query has failed
         wait_until(lambda: any("is unreachable since" in note for note in watched.notes))
         cluster.come_back()
         produce(cluster, topic, range(10, 20))

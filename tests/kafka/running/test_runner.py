@@ -21,8 +21,10 @@ from respool.kafka.cluster import KafkaCluster
 from respool.kafka.producer import Message
 from respool.pipeline.definition import Pipeline
 from respool.running import runner as runner_module
+from respool.running.events import Event, event_listener
+from respool.running.options import RunOptions
 from respool.running.progress import BatchProgress
-from respool.running.runner import Runner, RunOptions
+from respool.running.runner import Runner
 from respool.settings import Settings
 from respool.sinks.console import ConsoleSink, FunctionSink
 from respool.sinks.kafka import KafkaSink, RejectedSink
@@ -200,8 +202,8 @@ def test_a_stop_waits_for_the_running_batch_and_starts_no_other(stage: Stage, to
 def test_every_batch_is_reported_even_if_the_events_of_spark_are_lost(
     stage: Stage, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listener = runner_module._listener
-    monkeypatch.setattr(runner_module, "_listener", lambda name, events: listener(name, SimpleQueue()))
+    lost = SimpleQueue[Event]()
+    monkeypatch.setattr(runner_module, "event_listener", lambda name, put: event_listener(name, lost.put))
     producer.produce(stage.kafka, topic, [visit(number) for number in range(30)])
     pipeline, rows = collecting(topic)
     watched = stage.run(pipeline, max_offsets_per_trigger=10, dead_letter=False)
@@ -360,7 +362,7 @@ def test_a_checkpoint_has_one_pipeline_and_one_process(stage: Stage, topic: str,
     where = str(stage.settings.home / "shared")
     with (
         stage.running(pipeline, checkpoint=where, dead_letter=False),
-        pytest.raises(CheckpointError, match="runs already"),
+        pytest.raises(CheckpointError, match="is in use by process"),
     ):
         stage.run(pipeline, checkpoint=where)
     other, rows = collecting(topic, "other")

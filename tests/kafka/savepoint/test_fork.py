@@ -14,17 +14,19 @@ from typer.testing import CliRunner
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.cli.app import app
 from respool.diff.compare import compare
-from respool.diff.model import ComparedOutput, DiffReport, DiffRequest, cutoff_after
+from respool.diff.model import ComparedOutput, DiffRequest, cutoff_after
+from respool.diff.report import DiffReport
 from respool.errors import CheckpointError, PipelineError
 from respool.kafka import consumer, producer
 from respool.kafka.cluster import KafkaCluster
-from respool.operations.run import require_startable, start_from
+from respool.operations.run import fork_before_start, require_startable
 from respool.pipeline.definition import Pipeline
+from respool.running.options import RunOptions
 from respool.running.progress import BatchProgress
-from respool.running.runner import Runner, RunOptions
+from respool.running.runner import Runner
 from respool.savepoint.store import Savepoint, SavepointStore
 from respool.settings import Settings
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader
 from respool.visits.counts import visit_counts
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ class Stage:
     def start_another(self, where: Path, suffix: str) -> None:
         """Begin as `respool run --from-savepoint` does."""
         wanted = RunOptions(sink_suffix=suffix).apply(self.pipeline())
-        start_from("one", str(where), wanted, self._kafka, self._settings)
+        fork_before_start("one", str(where), wanted, self._kafka, self._settings, print)
 
     def respool(self, *words: str) -> str:
         line = [*words, "--home", str(self._settings.home), "--bootstrap-servers", self._kafka.bootstrap_servers]
@@ -131,10 +133,10 @@ def test_a_changed_pipeline_is_compared_with_the_savepoint_before_spark_starts(
     stage.run()
     stage.respool("savepoint", "create", "visit-counts", "one")
     savepoint = stage.store.get("one")
-    require_startable(spark, stage.pipeline(), savepoint)
-    assert "Nothing has changed since the savepoint." in capsys.readouterr().err
-    require_startable(spark, stage.pipeline("20 minutes"), savepoint)
-    shown = capsys.readouterr().err
+    require_startable(spark, stage.pipeline(), savepoint, print)
+    assert "Nothing has changed since the savepoint." in capsys.readouterr().out
+    require_startable(spark, stage.pipeline("20 minutes"), savepoint, print)
+    shown = capsys.readouterr().out
     assert "setting results: windows of 10 minutes → windows of 20 minutes" in shown
     assert "Spark starts the changed pipeline from the savepoint." in shown
 
@@ -144,8 +146,8 @@ def test_a_changed_pipeline_is_compared_with_the_savepoint_before_spark_starts(
     from pyspark.sql import functions as F
 
     with pytest.raises(PipelineError, match=r"cannot start from the savepoint one.*Nothing was changed"):
-        require_startable(spark, replace(stage.pipeline(), transform=by_page), savepoint)
-    assert "cannot start: " in capsys.readouterr().err
+        require_startable(spark, replace(stage.pipeline(), transform=by_page), savepoint, print)
+    assert "cannot start: " in capsys.readouterr().out
 
 
 def test_forks_run_next_to_the_original_and_the_better_fork_is_promoted(
@@ -187,15 +189,15 @@ def test_forks_run_next_to_the_original_and_the_better_fork_is_promoted(
     }  # another width is another key
 
     # The fork's checkpoint becomes the pipeline's; the old checkpoint can be restored.
-    before = CheckpointSnapshot(LocalFolder(stage.checkpoint)).query_id
+    before = CheckpointSnapshot(LocalReader(stage.checkpoint)).query_id
     printed = stage.respool("promote", str(changed), "visit-counts", "--yes", "--keep-as", "old")
     assert f"What the fork wrote stays in Kafka topic {stage.output('-changed')}" in printed
     assert "The fork ran a changed pipeline: setting" in printed
     assert "windows of 10 minutes → windows of 20 minutes" in printed
-    after = CheckpointSnapshot(LocalFolder(stage.checkpoint))
-    assert after.query_id == CheckpointSnapshot(LocalFolder(changed)).query_id != before
+    after = CheckpointSnapshot(LocalReader(stage.checkpoint))
+    assert after.query_id == CheckpointSnapshot(LocalReader(changed)).query_id != before
     assert stage.store.get("old").manifest.query_id == before
-    with pytest.raises(CheckpointError, match="was promoted: its query goes on in"):
+    with pytest.raises(CheckpointError, match="was promoted: its query continues in"):
         stage.run("20 minutes", fork=changed, suffix="-changed")
     producer.produce(kafka, topic, visits(200, 204))
     promoted = stage.run("20 minutes")

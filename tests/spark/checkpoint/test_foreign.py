@@ -16,7 +16,7 @@ from respool.checkpoint.planning.request import RewindContext, RewindRequest, To
 from respool.checkpoint.planning.rewind import RewindPlan, plan_rewind
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.savepoint.store import SavepointStore
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader
 from respool.storage.local_lock import processes_in
 from support.queries import write_files
 from support.savepoints import fork, restore, save
@@ -40,7 +40,7 @@ def plan(checkpoint: Path, batch: int, *, stopped: bool = False) -> RewindPlan:
     """Plan a rewind a day later, as of a checkpoint that respool does not run."""
     world = RewindContext(now=datetime.now(timezone.utc) + LATER, processes=processes_in(checkpoint))
     return plan_rewind(
-        CheckpointSnapshot(LocalFolder(checkpoint)), RewindRequest(ToBatch(batch), stopped=stopped), world
+        CheckpointSnapshot(LocalReader(checkpoint)), RewindRequest(ToBatch(batch), stopped=stopped), world
     )
 
 

@@ -15,7 +15,7 @@ from respool.checkpoint.planning.request import RewindContext, RewindRequest, To
 from respool.checkpoint.planning.rewind import plan_rewind
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.verify.run import verify
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader, LocalWriter
 from support.checkpoints import cut, flipped, gone, stale_crc, tables_of, written
 from support.queries import KINDS, Results, Source, run, write_files
 
@@ -64,8 +64,8 @@ def ran(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Call
 
 def remedies(checkpoint: Path) -> list[str]:
     """What verify calls broken: its remedies."""
-    checks = verify(CheckpointSnapshot(LocalFolder(checkpoint)))
-    return [finding.remedy for check in checks for finding in check.found if finding.status == "broken"]
+    checks = verify(CheckpointSnapshot(LocalReader(checkpoint)))
+    return [finding.remedy for check in checks for finding in check.findings if finding.status == "broken"]
 
 
 def manager(damage: str) -> dict[str, str]:
@@ -176,7 +176,7 @@ def apply_remedy(checkpoint: Path, remedy: str) -> None:
             if "Delete it" in remedy:
                 (checkpoint / path).with_name(Path(path).name[1:-4]).unlink()
         return
-    files = LocalFolder(checkpoint)
+    files = LocalWriter(checkpoint)
     request = RewindRequest(ToBatch(int(command[1])), new_query_id=bool(command[2]))
     plan = plan_rewind(CheckpointSnapshot(files), request, RewindContext(now=datetime.now(timezone.utc), ours=True))
     assert not plan.refusals

@@ -374,7 +374,7 @@ def test_an_archive_that_begins_late_is_refused(spark: "SparkSession", tmp_path:
     write_part(tmp_path, topic, [(0, 0, SEVEN), (0, 1, SEVEN + timedelta(minutes=5))])
     write_part(tmp_path, topic, [(1, 3, SEVEN), (1, 4, SEVEN + timedelta(minutes=5))])
     reader = ArchiveReader(str(tmp_path))
-    assert bool(reader.beginnings(topic)[0]) == (topic == "late")
+    assert bool(reader.first_records(topic)[0]) == (topic == "late")
     request = ReprocessRequest(visit_counts(topic=topic), span(at("07:00:00"), at("07:10:00")))
     closed = SEVEN + timedelta(hours=1)
     for live in (LiveQuery("here", 5, closed, {0: 2, 1: 5}), None):
@@ -392,5 +392,5 @@ def test_the_newest_commits_agree_with_the_history(spark: "SparkSession", tmp_pa
     table = write_archive(spark, tmp_path, pipeline, [[event(at("07:00:00"))], [event(at("07:01:00"))]])
     reader = ArchiveReader(table)
     assert read_archived_offsets(spark, table, reader.version) == read_archived_offsets(spark, table)
-    assert all(file.begins is not None for file in reader._files)
+    assert all(file.first_record is not None for file in reader._files)
     wait_until_archived(spark, None, table, "learnt", LiveQuery("here", 5, SEVEN, {0: 2}), lambda text: None)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from respool import ConsoleSink, JsonDecoder, Pipeline
-from respool.checkpoint.compatibility import fits, reads
+from respool.checkpoint.compatibility import is_avro_readable, is_compatible
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import PipelineError
 from respool.format.positions import kafka_parts
 from respool.pipeline.fingerprint import fingerprint_of
 from respool.pipeline.registry import BUILT_IN, find_pipeline
 from respool.running.preflight import Preflight, lines, preflight, shape_of
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader
 from respool.testing import run_batches
 from respool.visits.events import ROCKSDB
 from support import checkpoints
@@ -151,7 +151,7 @@ def made(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Cal
 
 
 def preflight_of(spark: "SparkSession", old: Pipeline, new: Pipeline, made: Path) -> Preflight:
-    checkpoint = CheckpointSnapshot(LocalFolder(made))
+    checkpoint = CheckpointSnapshot(LocalReader(made))
     result = preflight(spark, new, checkpoint, checkpoint.commits[-1], fingerprint_of(old), fingerprint_of(new))
     first, *others = result.blocking
     assert first.startswith(NEVER)
@@ -203,14 +203,14 @@ def test_an_unchanged_pipeline_has_nothing_to_report(
 
 
 def test_another_topic_is_reported(spark: "SparkSession", tmp_path: Path) -> None:
-    checkpoint = CheckpointSnapshot(LocalFolder(checkpoints.unpack(tmp_path, "kafka")))
+    checkpoint = CheckpointSnapshot(LocalReader(checkpoints.unpack(tmp_path, "kafka")))
     ((topic, _), *_) = kafka_parts(checkpoint.newest_planned().sources[0].end)
     for name in (topic, "other"):
         changed = pipeline(sums(), topic=name)
         result = preflight(spark, changed, checkpoint, checkpoint.commits[-1], None, fingerprint_of(changed))
         assert any("the pipeline reads other, where" in text for text in result.blocking) == (name == "other")
         assert not result.changes
-        assert any("It is not known which code and settings made the savepoint" in text for text in result.notes)
+        assert any("It is unknown which code and settings made the savepoint" in text for text in result.notes)
 
 
 def test_every_pipeline_has_a_shape(spark: "SparkSession") -> None:
@@ -283,5 +283,5 @@ def test_schemas_are_compared_as_spark_compares_them(spark: "SparkSession") -> N
 
     for new, old in itertools.product(range(len(schemas)), repeat=2):
         pair = (schemas[new], schemas[old])
-        assert fits(*pair) == types.equalsIgnoreNameAndCompatibleNullability(theirs[new], theirs[old]), pair
-        assert reads(*pair) == reads_avro(new, old), pair
+        assert is_compatible(*pair) == types.equalsIgnoreNameAndCompatibleNullability(theirs[new], theirs[old]), pair
+        assert is_avro_readable(*pair) == reads_avro(new, old), pair

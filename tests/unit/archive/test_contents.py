@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from respool.archive import contents
 from respool.archive.contents import read_contents
-from respool.archive.files import File, days_to_compact, small_files
+from respool.archive.files import DataFile, days_to_compact, small_files
 from respool.archive.kafka_check import KafkaComparison, PartitionInKafka
 from respool.archive.repair import decoder_of
 from respool.archive.table import Reading
@@ -197,7 +197,7 @@ def test_any_table_is_reported_as_it_is(
 
 
 def test_a_file_of_many_blocks_is_read_piece_by_piece(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contents, "_AT_ONCE", 7)
+    monkeypatch.setattr(contents, "_BLOCK", 7)
     append(table, [*visits(0, range(50)), *visits(1, range(25)), *visits(0, [1])])
     archived = read_contents(str(table))
     assert [(place.records, place.missing, place.surplus) for place in archived.places] == [(51, 0, 1), (25, 0, 0)]
@@ -221,9 +221,14 @@ def test_small_files_are_those_that_a_compaction_would_take() -> None:
     assert small_files([large - 1, large - 2]) == 0
     day, other = date(2025, 9, 4), date(2025, 9, 5)
     hour = datetime(2025, 9, 4, 7, tzinfo=timezone.utc)
-    files = [File("a", 1, day, hour), File("b", 1, day, hour), File("c", 1, other, hour), File("d", 1, None, None)]
+    files = [
+        DataFile("a", 1, day, hour),
+        DataFile("b", 1, day, hour),
+        DataFile("c", 1, other, hour),
+        DataFile("d", 1, None, None),
+    ]
     assert days_to_compact(files) == [day]
-    assert days_to_compact([*files, File("e", 1, None, None)]) == [day, None]
+    assert days_to_compact([*files, DataFile("e", 1, None, None)]) == [day, None]
 
 
 def test_show_reports_the_contents(table: Path, tmp_path: Path) -> None:
@@ -256,7 +261,7 @@ def test_verify_of_the_table_alone(table: Path, tmp_path: Path) -> None:
     append(table, visits(0, [2, 5]))
     done = respool("archive", "verify", "--home", str(tmp_path / "a home"))
     assert done.exit_code == 3
-    assert "visits-0: 1 record too many, at offset 2." in done.stdout
+    assert "visits-0: 1 duplicate record at offset 2." in done.stdout
     assert "visits-0: 2 offsets missing, offsets 3 to 4." in done.stdout
     assert "Kafka was not asked. No broker runs for the home" in done.stdout
     report = json.loads(respool("archive", "verify", "--home", str(tmp_path / "a home"), "--json").stdout)
@@ -280,10 +285,10 @@ def test_a_lost_file_and_an_unreadable_one_are_named(table: Path, tmp_path: Path
     assert "2 files cannot be read; see: respool archive verify" in shown.stdout
     done = respool("archive", "verify", "--home", str(tmp_path / "a home"), "--no-kafka")
     assert done.exit_code == 3
-    assert f"{lost.relative_to(table)} is not there" in done.stdout
+    assert f"{lost.relative_to(table)} does not exist" in done.stdout
     assert f"{torn.relative_to(table)} cannot be read" in done.stdout
     named = respool("archive", "verify", "--table", str(table), "--no-kafka")
-    assert f"respool archive verify --table '{table}' --fix --forget-lost-files takes it out" in named.stdout
+    assert f"respool archive verify --table '{table}' --fix --forget-lost-files removes it" in named.stdout
     for flags in ([], ["--forget-lost-files"]):
         refused = respool("archive", "verify", "--home", str(tmp_path / "a home"), "--no-kafka", "--fix", *flags)
         assert isinstance(refused.exception, PipelineError)
@@ -322,7 +327,9 @@ def test_optimize_starts_no_spark_when_there_is_nothing_to_do(table: Path, tmp_p
 def findings(table: Path, in_kafka: PartitionInKafka) -> dict[str, list[tuple[str, str]]]:
     comparison = KafkaComparison("broker:9092", {TopicPartition("visits", 0): in_kafka}, (), {})
     checks = verify(read_contents(str(table)), comparison)
-    return {check.name: [(finding.status, finding.what) for finding in check.found] for check in checks if check.found}
+    return {
+        check.name: [(finding.status, finding.what) for finding in check.findings] for check in checks if check.findings
+    }
 
 
 def test_what_kafka_no_longer_has_is_lost_unless_it_looks_like_a_marker(table: Path) -> None:
@@ -345,9 +352,9 @@ def test_another_topic_under_the_same_name_is_reported(table: Path) -> None:
     append(table, visits(0, range(5)))
     comparison = KafkaComparison("broker:9092", {}, ("clicks",), {TopicPartition("visits", 0): "ends at 3"})
     compared = [check for check in verify(read_contents(str(table)), comparison) if check.name == "compared with Kafka"]
-    assert [(finding.status, finding.what) for finding in compared[0].found] == [
+    assert [(finding.status, finding.what) for finding in compared[0].findings] == [
         ("broken", "visits-0 at broker:9092 ends at 3: it is not the topic that was archived."),
-        ("note", "There is no topic clicks at broker:9092 any more."),
+        ("note", "The topic clicks no longer exists at broker:9092."),
     ]
 
 
@@ -357,9 +364,9 @@ def test_records_are_refilled_as_the_table_or_a_pipeline_says(table: Path) -> No
     decoder = JsonDecoder(READING.schema, READING.event_time)
     assert decoder_of(known, None) == (decoder, "Europe/Paris")
     several = replace(known, reading=replace(READING, schema="several"))
-    with pytest.raises(PipelineError, match=r"decoded in several ways.*--pipeline visits-archive"):
+    with pytest.raises(PipelineError, match=r"has records of several decoders.*--pipeline visits-archive"):
         decoder_of(several, None)
-    with pytest.raises(PipelineError, match=r"does not say how.*--pipeline"):
+    with pytest.raises(PipelineError, match=r"does not record its decoder.*--pipeline"):
         decoder_of(replace(known, reading=None), None)
     for name in ("visits-archive", "visit-counts"):
         assert decoder_of(several, find_pipeline(name)) == (VISIT, "Europe/Paris")

@@ -14,7 +14,7 @@ from respool.archive.reader import ArchiveReader
 from respool.reprocess import completeness
 from respool.reprocess.completeness import check_beginning
 from respool.reprocess.live import LiveQuery
-from respool.reprocess.plan import Plan, ReprocessRequest
+from respool.reprocess.plan import ReprocessPlan, ReprocessRequest
 from respool.times import Span
 from respool.visits.counts import visit_counts
 from support.archive import plan_of, write_part
@@ -36,7 +36,7 @@ def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completeness, "read", ask)
 
 
-def planned(table: str, ends: dict[int, int] | None, topic: str, start: datetime = SEVEN) -> Plan:
+def planned(table: str, ends: dict[int, int] | None, topic: str, start: datetime = SEVEN) -> ReprocessPlan:
     live = None if ends is None else LiveQuery("here", 5, SEVEN + 9 * HOUR, ends)
     return plan_of(ReprocessRequest(visit_counts(topic=topic), Span(start, start + timedelta(minutes=10))), table, live)
 
@@ -90,7 +90,7 @@ def test_the_records_are_asked_when_statistics_are_cut(tmp_path: Path) -> None:
 def test_the_records_are_asked_when_a_file_mixes_partitions(tmp_path: Path) -> None:
     write_part(tmp_path, "visits", [(0, 0, SEVEN), (1, 0, SEVEN)])
     reader = ArchiveReader(str(tmp_path))
-    assert reader.beginnings("visits") == ([], False)
+    assert reader.first_records("visits") == ([], False)
     with pytest.raises(SparkIsAskedError):
         check_beginning(None, reader, planned(str(tmp_path), {0: 1, 1: 1}, "visits"))  # type: ignore[arg-type]
 
@@ -139,7 +139,7 @@ def test_the_newest_commits_say_what_is_archived(
     monkeypatch: pytest.MonkeyPatch, commits: dict[int, str], newest: int | None, expected: ArchivedOffsets
 ) -> None:
     monkeypatch.setattr(high_water, "read_delta_commit", lambda spark, table, version: commits.get(version))
-    monkeypatch.setattr(high_water, "_learn_from_history", lambda spark, table: HISTORY)
+    monkeypatch.setattr(high_water, "_from_history", lambda spark, table: HISTORY)
     assert read_archived_offsets(None, "table", newest) == expected  # type: ignore[arg-type]
 
 

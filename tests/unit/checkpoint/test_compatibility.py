@@ -10,12 +10,12 @@ from respool.checkpoint.compatibility import Compatibility, compare, ddl
 from respool.checkpoint.query_shape import QueryShape, query_shape
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import CheckpointError
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader
 from support import checkpoints
 
 
 def shape(folder: Path) -> QueryShape:
-    checkpoint = CheckpointSnapshot(LocalFolder(folder))
+    checkpoint = CheckpointSnapshot(LocalReader(folder))
     return query_shape(checkpoint, checkpoint.commits[-1])
 
 

@@ -16,7 +16,7 @@ from respool.checkpoint.verify.run import verify
 from respool.cli.commands import checkpoint as cli
 from respool.cli.render.checkpoint import rewind_line
 from respool.errors import CheckpointError
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader
 from support import checkpoints
 from support.checkpoints import settled, written
 
@@ -46,7 +46,7 @@ def edit_conf(checkpoint: Path, change: dict[str, str | None]) -> None:
 
 
 def opened(path: Path) -> CheckpointSnapshot:
-    return CheckpointSnapshot(LocalFolder(path))
+    return CheckpointSnapshot(LocalReader(path))
 
 
 def planned(path: Path, batch: int) -> RewindPlan:
@@ -56,7 +56,7 @@ def planned(path: Path, batch: int) -> RewindPlan:
 
 
 def remedies(path: Path) -> str:
-    return "\n".join(finding.remedy for check in verify(opened(path)) for finding in check.found)
+    return "\n".join(finding.remedy for check in verify(opened(path)) for finding in check.findings)
 
 
 @pytest.mark.parametrize("kind", ["hdfs", "rocksdb", "transform"])
@@ -68,11 +68,11 @@ def test_an_unknown_state_store_is_named_and_nothing_is_recommended(
     for file in [*path.glob("state/*/*/*.delta"), *path.glob("state/*/*/*.zip"), *path.glob("state/*/*/*.changelog")]:
         file.rename(file.with_suffix(".cloud"))
     (unchecked,) = [
-        finding for check in verify(opened(path)) for finding in check.found if finding.status == "unchecked"
+        finding for check in verify(opened(path)) for finding in check.findings if finding.status == "unchecked"
     ]
     assert PROVIDER in unchecked.what
     assert "respool cannot read" in unchecked.what
-    assert not [finding for check in verify(opened(path)) for finding in check.found if finding.status == "broken"]
+    assert not [finding for check in verify(opened(path)) for finding in check.findings if finding.status == "broken"]
     assert "rewind" not in remedies(path)
     cli.verify(str(path), home=tmp_path)
     assert "not everything could be checked" in capsys.readouterr().out
@@ -90,7 +90,7 @@ def test_other_damage_next_to_an_unknown_state_store_recommends_nothing_either(t
     written(path / "offsets/12", "x")
     written(path / "commits/13", "x")
     written(path / "metadata", "x")
-    assert [finding for check in verify(opened(path)) for finding in check.found if finding.status == "broken"]
+    assert [finding for check in verify(opened(path)) for finding in check.findings if finding.status == "broken"]
     assert "rewind" not in remedies(path)
 
 
@@ -107,7 +107,7 @@ def test_a_schema_and_operator_metadata_of_a_newer_version_are_not_to_be_deleted
     written(schema, schema.read_bytes().replace(b"\0\x02v2", b"\0\x02v7", 1))
     metadata = path / "state/0/_metadata/metadata"
     written(metadata, re.sub("^v1", "v7", metadata.read_text()))
-    findings = [finding for check in verify(opened(path)) for finding in check.found]
+    findings = [finding for check in verify(opened(path)) for finding in check.findings]
     assert {finding.status for finding in findings} == {"unchecked"}
     assert [finding.what.split(" is of version v7")[0] for finding in findings] == [
         "state/0/_metadata/metadata",
@@ -120,14 +120,14 @@ def test_operator_metadata_of_runs_of_a_newer_version_recommends_no_rewind(tmp_p
     path = settled(checkpoints.unpack(tmp_path, "transform"))
     for file in path.glob("state/0/_metadata/v2/[0-9]*"):
         written(file, re.sub("^v2", "v7", file.read_text()))
-    assert "unchecked" in {finding.status for check in verify(opened(path)) for finding in check.found}
+    assert "unchecked" in {finding.status for check in verify(opened(path)) for finding in check.findings}
     assert "rewind" not in remedies(path)
 
 
 def test_an_unknown_codec_is_named(tmp_path: Path) -> None:
     path = checkpoints.unpack(tmp_path, "hdfs")
     edit_conf(path, {f"{CONF}stateStore.compression.codec": "com.example.Codec"})
-    (unchecked,) = [finding for check in verify(opened(path)) for finding in check.found]
+    (unchecked,) = [finding for check in verify(opened(path)) for finding in check.findings]
     assert (unchecked.status, "com.example.Codec" in unchecked.what) == ("unchecked", True)
 
 
@@ -148,7 +148,7 @@ def test_an_older_spark_is_recognized_by_the_settings_that_it_does_not_record(tm
     edit_conf(path, {name: None for version in later for name in KEPT[version]})
     writer = writer_of(opened(path).newest_planned())
     assert writer.versions == versions
-    noted = [finding.what for check in verify(opened(path)) for finding in check.found if finding.status == "note"]
+    noted = [finding.what for check in verify(opened(path)) for finding in check.findings if finding.status == "note"]
     notes = planned(path, 5).notes
     if versions.startswith("4"):
         assert noted == []

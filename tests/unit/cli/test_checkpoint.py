@@ -17,7 +17,7 @@ from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import CheckpointError
 from respool.pipeline import registry
 from respool.running import claim
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalWriter
 from support.checkpoints import unpack
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -117,7 +117,7 @@ def test_a_rewind_for_programs(run: Command, checkpoint: Path) -> None:
 @pytest.fixture
 def cut_off(checkpoint: Path) -> Path:
     """A checkpoint whose rewind was interrupted half-way."""
-    files = LocalFolder(checkpoint)
+    files = LocalWriter(checkpoint)
     request = RewindRequest(LastBatches(2), words="--last 2")
     journal = plan_rewind(
         CheckpointSnapshot(files), request, RewindContext(now=datetime.now(timezone.utc), ours=True)

@@ -99,7 +99,7 @@ def test_a_span_that_cannot_be_read_is_refused(
 
 PIPELINES = [
     ("audit", ("sessions", "--set", "rule=timer"), ("sessions depend on the batches", "use the rule gap")),
-    ("reprocess", ("browser-stats-stateless",), ("each batch counts for itself",)),
+    ("reprocess", ("browser-stats-stateless",), ("each batch is counted on its own",)),
     ("audit", ("micro-batch",), ("has no results to put right",)),
     ("reprocess", ("visits-archive",), ("it makes the archive", "respool archive verify")),
     ("audit", ("browser-visits-archive",), ("it makes the archive",)),
@@ -164,7 +164,7 @@ def test_a_table_that_is_no_archive_is_refused(run: Run, tmp_path: Path) -> None
         (("2925-09-04", "2925-09-05"), ("in the future",)),
         (("0001-01-01", "2025-09-05"), ("the years 1 to 9999",)),
         (("2025-09-04", "9999-12-31T23:59:00"), ("the years 1 to 9999",)),
-        ((*SPAN, "--slice", "99999999d"), ("in slices of 99999999d", "a shorter --slice")),
+        ((*SPAN, "--slice", "99999999d"), ("in slices of 99999999 days", "a shorter --slice")),
     ],
 )
 def test_a_span_that_the_archive_does_not_have_is_refused(

@@ -100,7 +100,7 @@ def test_a_fork_says_how_to_run_it_and_whose_it_is(run: Command, checkpoint: Pat
     promoted = ok(run("promote", "second", "mine", "--yes", "--stopped", "--keep-as", "old"))
     assert "Batch 14 is the next to run" in promoted
     assert json.loads(ok(run("savepoint", "list", "--json")))[-1]["name"] == "old"
-    fails(run("promote", "mine", "second", "--yes", "--stopped"), "is no fork", "Nothing was changed")
+    fails(run("promote", "mine", "second", "--yes", "--stopped"), "is not a fork", "Nothing was changed")
     # What was kept is of another query, and not on the timeline of the one that runs now.
     shown = ok(run("checkpoint", "show", "mine"))
     assert "old at batch 13 of the query" in shown
@@ -112,11 +112,11 @@ def test_wrong_input_is_reported_and_changes_nothing(run: Command, checkpoint: P
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
     before = everything(tmp_path)
-    fails(run("savepoint", "create", "mine", "a/b"), "'a/b' is no name for a savepoint", "Nothing was changed")
-    fails(run("savepoint", "create", "mine", ""), "is no name for a savepoint")
-    fails(run("savepoint", "create", "mine", "monday"), "There is a savepoint monday already")
+    fails(run("savepoint", "create", "mine", "a/b"), "Invalid savepoint name 'a/b'", "Nothing was changed")
+    fails(run("savepoint", "create", "mine", ""), "Invalid savepoint name")
+    fails(run("savepoint", "create", "mine", "monday"), "The savepoint monday already exists")
     fails(run("savepoint", "create", "nine", "new"), "There is no checkpoint nine", "Did you mean 'mine'?")
-    fails(run("savepoint", "create", "mine", "new", "--batch", "3"), "Batch 3 cannot be kept", "Batches that can")
+    fails(run("savepoint", "create", "mine", "new", "--batch", "3"), "Batch 3 cannot be saved", "Available batches")
     fails(run("savepoint", "create", "mine", "new", "--batch", "99"), "is not committed; the newest is 13")
     fails(run("savepoint", "show", "munday"), "There is no savepoint munday", "Did you mean 'monday'?")
     fails(run("savepoint", "restore", "no", "mine", "--yes"), "There is no savepoint no in", "monday")

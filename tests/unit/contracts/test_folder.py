@@ -10,7 +10,7 @@ import pytest
 from respool.errors import CheckpointError, CheckpointNotFoundError
 from respool.storage import lease
 from respool.storage.folder import FolderWriter
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalWriter
 from respool.storage.open import open_reader, open_writer
 
 
@@ -116,7 +116,7 @@ def test_an_interrupted_copy_is_repeated(remote: FolderWriter) -> None:
 
 
 def test_a_move_never_writes_over_a_file(tmp_path: Path) -> None:
-    files = LocalFolder(tmp_path)
+    files = LocalWriter(tmp_path)
     files.create("a", b"1")
     files.create("b", b"2")
     with pytest.raises(CheckpointError, match="both are there"):

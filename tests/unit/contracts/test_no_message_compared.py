@@ -13,7 +13,7 @@ import pytest
 import respool
 
 SOURCES = Path(respool.__file__).parent
-SENTENCES = frozenset({"describe", "on_replay"})  # methods that return a sentence
+SENTENCES = frozenset({"describe", "replay_note"})  # methods that return a sentence
 PARTS = frozenset({"message", "args"})  # of an exception
 TAKEN_APART = frozenset(
     [

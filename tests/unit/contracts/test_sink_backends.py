@@ -411,7 +411,7 @@ def test_a_log_that_was_cleaned(table: Path) -> None:
     DeltaTable(table).create_checkpoint()
     for version in range(4):
         (table / "_delta_log" / f"{version:020}.json").unlink()
-    assert "no longer tells at which version batch 1 was written" in refusal(table, 2)
+    assert "no longer shows at which version batch 1 was written" in refusal(table, 2)
     assert "version 3 cannot be had any more" in refusal(table, 4)
 
 

@@ -13,11 +13,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from respool.checkpoint.ownership import read_run_record
-from respool.checkpoint.position import QueryPosition, read_reach
+from respool.checkpoint.position import QueryPosition, read_position
 from respool.diff.model import ComparedOutput, Cutoff, DiffRequest
 from respool.diff.versions import then_version, unequal
 from respool.errors import DiffError
-from respool.operations.diff import OutputLocator, since_of
+from respool.operations.diff import OutputLocator, cutoff_of
 from respool.pipeline.definition import Pipeline
 from respool.running.claim import claim
 from respool.settings import Settings
@@ -132,9 +132,9 @@ def test_rows_are_compared_by_the_known_key() -> None:
         == DiffRequest(plain, replace(topic, key=("id",))).key_columns()
         == ("id",)
     )
-    with pytest.raises(DiffError, match=r"/a are known by id, those of the table /c by n. .* with --key"):
+    with pytest.raises(DiffError, match=r"/a are identified by id, those of the table /c by n. .* with --key"):
         DiffRequest(keyed, other).key_columns()
-    with pytest.raises(DiffError, match=r"nothing tells which columns identify a row. Name them with --key"):
+    with pytest.raises(DiffError, match=r"respool must know which columns identify a row. Name them with --key"):
         DiffRequest(topic, plain).key_columns()
 
 
@@ -152,7 +152,7 @@ def test_since_a_time_means_the_version_of_a_table_at_that_time(tmp_path: Path, 
         request = DiffRequest(a, b, since)
         return then_version(request, a), then_version(request, b)
 
-    assert versions(since_of(a, b, None, second.isoformat(), None, settings)) == (0, None)
+    assert versions(cutoff_of(a, b, None, second.isoformat(), None, "UTC")) == (0, None)
     assert versions(Cutoff(time=first)) == (None, None)
     assert versions(Cutoff(time=second + timedelta(days=1))) == (1, 0)
     assert versions(Cutoff(version=1)) == (1, None)
@@ -168,7 +168,7 @@ def test_the_checkpoint_says_how_far_its_query_has_read(tmp_path: Path) -> None:
         for topic, parts in json.loads(position).items()
         for partition, end in parts.items()
     }
-    reached = read_reach(open_reader(str(checkpoint)))
+    reached = read_position(open_reader(str(checkpoint)))
     assert (reached.batch, reached.ends) == (batch, ends)
     assert (reached.watermark, json.loads(facts)["batchWatermarkMs"]) == (None, 0)
 

@@ -19,7 +19,7 @@ from respool.cli.app import app
 from respool.errors import CheckpointError
 from respool.savepoint.store import SavepointStore
 from respool.savepoint.verify import verify
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader
 from support.checkpoints import unpack
 from support.kill_server import KillServer
 
@@ -143,7 +143,7 @@ def test_restore(stage: Stage) -> None:
         now = contents(stage.checkpoint)
         assert now in (before, restored) or not startable(stage.checkpoint)
         assert not verify(stage.store.get("one")).wrong
-        pending = history.pending(LocalFolder(stage.checkpoint))
+        pending = history.pending(LocalReader(stage.checkpoint))
         back = Path(shutil.copytree(stage.checkpoint, stage.folder / "back", copy_function=os.link))
         if now != restored or pending is not None:
             stage.call(*words)
@@ -162,7 +162,7 @@ def test_fork(stage: Stage) -> None:
     for _ in stage.kills(lambda: shutil.rmtree(new, ignore_errors=True), *words):
         if startable(new):
             _is_a_whole_fork(stage, new)
-        if not startable(new) or history.pending(LocalFolder(new)) is not None:
+        if not startable(new) or history.pending(LocalReader(new)) is not None:
             stage.call(*words, "--yes")  # the same command finishes it
         _is_a_whole_fork(stage, new)
         assert "A restart will find all it needs" in stage.call("checkpoint", "verify", str(new))
@@ -172,7 +172,7 @@ def test_fork(stage: Stage) -> None:
 
 
 def _is_a_whole_fork(stage: Stage, new: Path) -> None:
-    forked, original = CheckpointSnapshot(LocalFolder(new)), CheckpointSnapshot(LocalFolder(stage.checkpoint))
+    forked, original = CheckpointSnapshot(LocalReader(new)), CheckpointSnapshot(LocalReader(stage.checkpoint))
     manifest = stage.store.get("one").manifest
     assert forked.query_id != original.query_id
     assert forked.next_batch == manifest.next_batch
@@ -191,7 +191,7 @@ def test_promote(stage: Stage) -> None:
     words = ("promote", str(fork), str(stage.checkpoint), "--yes", "--stopped", "--keep-as", "old")
     stage.call(*words)
     promoted = contents(stage.checkpoint)
-    assert CheckpointSnapshot(LocalFolder(stage.checkpoint)).query_id == CheckpointSnapshot(LocalFolder(fork)).query_id
+    assert CheckpointSnapshot(LocalReader(stage.checkpoint)).query_id == CheckpointSnapshot(LocalReader(fork)).query_id
 
     def reset() -> None:
         stage.store.delete("old")
@@ -205,7 +205,7 @@ def test_promote(stage: Stage) -> None:
         assert contents(fork) == forked
         if "old" in stage.store.names():
             assert not verify(stage.store.get("old")).wrong
-        pending = history.pending(LocalFolder(stage.checkpoint))
+        pending = history.pending(LocalReader(stage.checkpoint))
         back = Path(shutil.copytree(stage.checkpoint, stage.folder / "back", copy_function=os.link))
         if now != promoted or pending is not None:
             stage.call(*words)

@@ -73,20 +73,24 @@ def no_java(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 def test_jars_are_downloaded_once(
-    settings: Settings, no_java: Callable[[], None], capsys: pytest.CaptureFixture[str]
+    settings: Settings,
+    no_java: Callable[[], None],
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level("INFO", "respool")
     assert not jars.present("spark")
     downloaded = jars.spark_jars(settings)
     assert {jar.name: jar.read_bytes() for jar in downloaded} == FILES
     assert jars.present("spark")
     assert kept() == {jars.folder("spark").name}
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert "Downloading the spark jars, once: 2 jars" in printed.err
+    assert caplog.messages == ["Downloading the spark jars, once: 2 jars, 0 MiB …", "  1 of 2 jars", "  2 of 2 jars"]
+    caplog.clear()
 
     no_java()
     assert jars.spark_jars(Settings()) == downloaded
-    assert capsys.readouterr().err == ""
+    assert caplog.messages == []
+    assert capsys.readouterr() == ("", "")  # the library does not print
 
 
 def test_a_set_that_lost_a_jar_is_downloaded_again(settings: Settings) -> None:
@@ -171,7 +175,11 @@ def test_two_concurrent_processes_download_once(settings: Settings, monkeypatch:
         assert go_on.wait(30)
         verify(folder, wanted)
 
-    monkeypatch.setattr(jars, "_tell", said.put)
+    def log(message: str, *values: object, extra: object = None) -> None:
+        if extra is None:
+            said.put(message % values)
+
+    monkeypatch.setattr("respool.local.jars._LOGGER.info", log)
     monkeypatch.setattr(jars, "_verify", hold)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(jars.spark_jars, settings)

@@ -34,7 +34,7 @@ def problem(pipeline: Pipeline, **settings: Any) -> str:
 
 
 def test_all_built_in_pipelines_are_sound() -> None:
-    results = check(*BUILT_IN, settings_=Settings())
+    results = check(*BUILT_IN, settings=Settings())
     assert [(result.subject, result.level) for result in results] == [
         (name, "ok") for name in ("respool.toml", *BUILT_IN)
     ]
@@ -80,7 +80,7 @@ def test_a_mistake_in_a_pipeline_is_reported(changes: dict[str, Any], message: s
 )
 def test_settings_that_no_run_could_use_are_reported(settings: dict[str, Any], message: str) -> None:
     assert message in problem(GOOD, **settings)
-    (result,) = check("sessions", settings_=Settings(**settings))
+    (result,) = check("sessions", settings=Settings(**settings))
     assert (result.subject, result.level) == ("respool.toml", "wrong")
     assert message in result.message
 
@@ -95,7 +95,7 @@ def test_a_key_that_looks_misspelt_is_doubtful_and_runs(tmp_path: Path, monkeypa
     doubtful = replace(GOOD, sink=DeltaSink("t", key=("window", "shops")))
     require_sound([doubtful], Settings())
     monkeypatch.setattr("respool.operations.check.find_pipeline", lambda *_: doubtful)
-    _, result = check("sessions", settings_=Settings())
+    _, result = check("sessions", settings=Settings())
     assert result.level == "doubtful"
     assert "has the column 'shops'" in result.message
     assert "Did you mean 'shop'?" in result.message

@@ -58,7 +58,7 @@ def test_a_checkpoint_keeps_what_its_state_is_laid_out_by(tmp_path: Path) -> Non
     assert held is not None
     held.close()
     with pytest.raises(
-        CheckpointError, match=r"made with buckets=4, which it keeps; found buckets=16.*--set buckets=4"
+        CheckpointError, match=r"created with buckets=4, which cannot change; found buckets=16.*--set buckets=4"
     ):
         claim(checkpoint, find_pipeline("sessions"), tmp_path)
     again = claim(checkpoint, find_pipeline("sessions", {"buckets": "4", "gap": "5 minutes"}), tmp_path)

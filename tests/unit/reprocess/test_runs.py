@@ -11,7 +11,7 @@ import pytest
 from respool.archive.table import Size
 from respool.errors import ReprocessError
 from respool.pipeline.results import Windows
-from respool.reprocess.plan import Plan, ReprocessRequest
+from respool.reprocess.plan import ReprocessPlan, ReprocessRequest
 from respool.reprocess.runs import ReprocessManifest, Runs, Task
 from respool.sinks.protocol import folder_identity, kafka_identity
 from respool.times import Span
@@ -22,12 +22,12 @@ TO = kafka_identity("visits_counter")
 DERIVED = "visit-counts-20250904T070000Z-20250904T080000Z-v3"
 
 
-def plan_for(start: datetime = SEVEN, *, version: int = 3, window: str = "10 minutes") -> Plan:
+def plan_for(start: datetime = SEVEN, *, version: int = 3, window: str = "10 minutes") -> ReprocessPlan:
     """The plan of an hour in three slices."""
     asked = Span(start, start + timedelta(hours=1))
     request = ReprocessRequest(visit_counts(window=window), asked, slice=timedelta(minutes=20))
     slices = Windows(window).slices(asked, request.slice)
-    return Plan(request, asked, tuple(slices), "/archive", version, Size(1, 10), Size(9, 90), None, True)
+    return ReprocessPlan(request, asked, tuple(slices), "/archive", version, Size(1, 10), Size(9, 90), None, True)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_complete_run_starts_over(runs: Runs) -> None:
     [plan_for(SEVEN + timedelta(hours=1)), plan_for(window="5 minutes")],
     ids=["another span", "other windows"],
 )
-def test_a_run_of_another_task_is_not_gone_on_with(runs: Runs, other: Plan) -> None:
+def test_a_run_of_another_task_is_not_gone_on_with(runs: Runs, other: ReprocessPlan) -> None:
     runs.write(runs.begin(plan_for(), TO, None).after(6, 0))
     begun = runs.begin(other, TO, None)
     assert (begun.done, begun.task) == (0, Task.of(other, TO))

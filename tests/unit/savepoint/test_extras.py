@@ -15,9 +15,9 @@ from respool.errors import CheckpointError
 from respool.savepoint import extras
 from respool.savepoint.extras import NotIncluded
 from respool.savepoint.manifest import parse, text_of
-from respool.savepoint.planning import plan_restore
+from respool.savepoint.restore import plan_restore
 from respool.savepoint.store import SavepointStore
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader, LocalWriter
 from support.checkpoints import unpack
 from support.savepoints import fork, fork_plan, restore, save
 
@@ -86,15 +86,15 @@ def test_a_restore_installs_schema_logs_and_keeps_other_files(checkpoint: Path, 
     before = {file: file.read_bytes() for file in checkpoint.rglob("*") if file.is_file()}
     (checkpoint / "notes" / "c.txt").write_text("later")
     request = RewindRequest(ToBatch(10), allow_data_loss=True)
-    there = CheckpointSnapshot(LocalFolder(checkpoint))
+    there = CheckpointSnapshot(LocalReader(checkpoint))
     plan = plan_restore(savepoint, there, str(checkpoint), request, RewindContext(now=NOW, ours=True))
-    assert "Not Spark's, and left as it is: README, notes." in plan.notes
+    assert "Not Spark's, and left in place: README, notes." in plan.notes
     restore(savepoint, checkpoint)
     assert sorted(file.name for file in (checkpoint / LOG).glob("[0-9]*")) == ["0", "1"]
     assert (checkpoint / LOG / "1").read_text() == entry(checkpoint, 1)
     assert (checkpoint / "notes" / "c.txt").read_text() == "later"
     assert (checkpoint / "README").exists()
-    apply.apply(plan_undo(CheckpointSnapshot(LocalFolder(checkpoint)), NOW), LocalFolder(checkpoint))
+    apply.apply(plan_undo(CheckpointSnapshot(LocalReader(checkpoint)), NOW), LocalWriter(checkpoint))
     assert {file: file.read_bytes() for file in before} == before
 
 

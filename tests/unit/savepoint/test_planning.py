@@ -18,8 +18,11 @@ from respool.errors import CheckpointError
 from respool.format.model import SourceOffsets
 from respool.format.positions import PartitionRange
 from respool.savepoint.extras import NotIncluded
+from respool.savepoint.fork import plan_fork, require_new
 from respool.savepoint.manifest import SavedFile, SavepointManifest
-from respool.savepoint.planning import InstallPlan, plan_fork, plan_promote, plan_restore, require_new
+from respool.savepoint.planning import InstallPlan
+from respool.savepoint.promote import plan_promote
+from respool.savepoint.restore import plan_restore
 from respool.savepoint.store import Savepoint
 from respool.sinks.registry import SinkPosition
 from respool.storage.local_lock import Process
@@ -32,8 +35,8 @@ QUERY = "8491b5b1-af43-4266-97d6-99e64b7a775c"
 OTHER = "00000000-0000-4000-8000-000000000001"
 NOT_ASKED = "No Kafka broker was asked whether it still has these records. Name it with --bootstrap-servers."
 AHEAD = (
-    "The savepoint is ahead of the checkpoint: what lies between them is skipped, not read. The state in the savepoint "
-    "includes it."
+    "The savepoint is ahead of the checkpoint: the records between them are skipped. The state in the savepoint "
+    "includes them."
 )
 UNKNOWN = (
     "Source 0 reads files. Which it has read since is not known, so it was not checked whether they are still there: "
@@ -121,7 +124,7 @@ def test_a_restore_says_what_moves_and_what_is_read_again(tmp_path: Path) -> Non
     aside = [move for move in plan.journal.moves if move.target.startswith("_respool/aside/")]
     assert len(aside) == plan.aside == 16  # all that is there
     assert plan.aside_size == sum((tmp_path / "c" / move.source).stat().st_size for move in aside)
-    assert plan.cargo.size == saved.manifest.size
+    assert plan.install_set.size == saved.manifest.size
     journal = plan.journal
     assert (journal.operation, journal.of, journal.request, journal.reason) == ("restore", None, "one", "why")
     assert (journal.batch, journal.same_range, journal.started) == (2, False, NOW)
@@ -165,7 +168,7 @@ def test_records_that_are_lost_and_a_query_that_runs_stop_a_restore_together(tmp
     assert [refusal.why for refusal in plan.refusals] == [
         "The query runs: process 7.",
         "Kafka no longer has 5 of the records of visits-0: batches would read from offset 20, its first is 25.",
-        f"The savepoint is of the query {QUERY}, the checkpoint of {OTHER}.",
+        f"The savepoint belongs to the query {QUERY}, the checkpoint to {OTHER}.",
     ]
 
 
@@ -184,7 +187,7 @@ def test_a_savepoint_of_another_query_has_to_be_meant(tmp_path: Path) -> None:
     saved = savepoint(tmp_path)
     plan = restored(saved, there, tmp_path / "c")
     assert [refusal.why for refusal in plan.refusals] == [
-        f"The savepoint is of the query {QUERY}, the checkpoint of {ids[2]}."
+        f"The savepoint belongs to the query {QUERY}, the checkpoint to {ids[2]}."
     ]
     assert plan.journal.query_ids == (*ids, QUERY)
     assert restored(saved, there, tmp_path / "c", other_query=True).refusals == ()
@@ -218,7 +221,7 @@ def test_a_savepoint_that_is_ahead_skips_what_lies_between(tmp_path: Path) -> No
     assert plan.readings[0].skipped == (PartitionRange("visits-0", 50, 70),)
     assert plan.notes == (
         AHEAD,
-        "Not Spark's, and left as it is: notes.",
+        "Not Spark's, and left in place: notes.",
         "Though the query has ended, process 7 (less) has offsets/4 open.",
         NOT_ASKED,
     )
@@ -329,7 +332,7 @@ def test_a_fork_reads_all_that_kafka_has_under_an_id_of_its_own(tmp_path: Path) 
     assert (journal.batch, journal.same_range, journal.reason) == (2, False, "why")
     (query,) = journal.query_ids
     assert query != QUERY
-    assert json.loads(plan.cargo.written["metadata"])["id"] == query
+    assert json.loads(plan.install_set.written["metadata"])["id"] == query
     assert {move.target for move in journal.moves} == {file.path for file in saved.manifest.files}
     ((path, (old, new)),) = replaced(plan).items()
     assert (path, old) == (FORK, None)
@@ -358,7 +361,7 @@ def test_a_fork_is_refused_where_something_is(tmp_path: Path) -> None:
     where = str(tmp_path / "new")
     require_new(where, [])
     for names, shown in (([*"dcba"], "a, b, c, d"), ([*"edcba"], "a, b, c, d …")):
-        with pytest.raises(CheckpointError, match=rf"is not empty: it holds {shown}\. A fork needs"):
+        with pytest.raises(CheckpointError, match=rf"is not empty: it contains {shown}\. A fork needs"):
             require_new(where, names)
 
 
@@ -411,7 +414,7 @@ def test_the_watermark_of_a_promotion_is_that_of_the_newest_batch(tmp_path: Path
 
 
 def test_a_fork_that_has_run_nothing_is_not_promoted(tmp_path: Path, pipeline: CheckpointSnapshot) -> None:
-    with pytest.raises(CheckpointError, match="has no committed batch: there is nothing to promote"):
+    with pytest.raises(CheckpointError, match="has no committed batch, so there is nothing to promote"):
         promoted(fork_at(tmp_path, 1, 0), pipeline, tmp_path / "c")
 
 
@@ -419,7 +422,7 @@ def test_hidden_files_of_a_fork_stay_behind_except_checksums(tmp_path: Path, pip
     hidden = [".x", "state/0/0/.y", "offsets/.3.4711.tmp", "offsets/..3.4711.tmp.crc"]
     sums = ["offsets/.2.crc", "state/0/0/.3.delta.crc"]
     fork = fork_at(tmp_path, more=dict.fromkeys([*hidden, *sums], "x"))
-    brought = promoted(fork, pipeline, tmp_path / "c").cargo.paths
+    brought = promoted(fork, pipeline, tmp_path / "c").install_set.paths
     assert set(sums) < set(brought)
     assert not set(hidden) & set(brought)
     assert {"metadata", "offsets/2", "commits/2", "state/0/0/3.delta"} <= set(brought)
@@ -431,21 +434,21 @@ def test_only_a_fork_of_this_checkpoint_is_promoted(tmp_path: Path, pipeline: Ch
     assert promoted(fork_at(tmp_path, more=facts), None, tmp_path / "lost").refusals == ()
     another = fork_at(tmp_path, query=OTHER, more=facts)
     (refusal,) = promoted(another, pipeline, where).refusals
-    assert refusal.why == f"{another.root} is no fork of the query {OTHER} that {where} is of."
+    assert refusal.why == f"{another.root} is not a fork of the query that owns {where}; it was forked from {OTHER}."
     assert promoted(another, None, tmp_path / "lost").refusals == ()
     (tmp_path / "fork" / FORK).unlink()
     for there, place in ((pipeline, where), (None, tmp_path / "lost")):
         (refusal,) = promoted(CheckpointSnapshot(another.files), there, place).refusals
-        assert refusal.why == f"{another.root} is no fork by respool that {place} is of."
+        assert refusal.why == f"{another.root} is not a fork created by respool."
 
 
 def test_a_fork_that_runs_or_may_run_is_not_promoted(tmp_path: Path, pipeline: CheckpointSnapshot) -> None:
     where = tmp_path / "c"
     fork = fork_at(tmp_path, 4, 3)
     (refusal,) = promoted(fork, pipeline, where, fork_runs="process 7").refusals
-    assert refusal.why == "Of the fork: The query runs: process 7."
+    assert refusal.why == "The fork: The query runs: process 7."
     (refusal,) = promoted(fork, pipeline, where).refusals  # respool does not run it: its files are what is known
-    assert refusal.why.startswith("Of the fork: Batch 3 is planned but not committed")
+    assert refusal.why.startswith("The fork: Batch 3 is planned but not committed")
     reader = Process(8, "less", "offsets/3", False)
     assert len(promoted(fork, pipeline, where, fork_processes=[reader]).refusals) == 2
     written(tmp_path / "fork", {RUN: noted(PIPELINE)})
@@ -499,7 +502,7 @@ def test_a_fork_of_a_lost_checkpoint_keeps_its_own_pipeline(tmp_path: Path) -> N
     ("batches", "note"),
     [
         (5, None),
-        (7, "The fork has read 20 records more than the pipeline: their results are the fork's alone."),
+        (7, "The fork has read 20 records more than the pipeline: only the fork has their results."),
         (2, "The pipeline has read 30 records more than the fork: they are read again."),
     ],
 )

@@ -21,11 +21,12 @@ from respool.errors import CheckpointError
 from respool.savepoint import create, install
 from respool.savepoint.copying import copy_to
 from respool.savepoint.create import SavepointRequest
-from respool.savepoint.planning import plan_fork, plan_restore
+from respool.savepoint.fork import plan_fork
+from respool.savepoint.restore import plan_restore
 from respool.savepoint.store import Savepoint, SavepointStore
 from respool.savepoint.verify import verify
 from respool.sinks.registry import SinkPosition
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader, LocalWriter
 from support import checkpoints
 from support.savepoints import fork_plan, restore, save
 
@@ -56,7 +57,7 @@ def test_a_savepoint_has_what_a_start_needs_and_no_more(
     version: str, kind: str, tmp_path: Path, store: SavepointStore
 ) -> None:
     folder = checkpoints.unpack(tmp_path, kind, version)
-    before = CheckpointSnapshot(LocalFolder(folder))
+    before = CheckpointSnapshot(LocalReader(folder))
     batches = [span.last - 1 for span in reachability.reachable(before) if span.last > 0]
     for batch in {before.commits[-1], *batches[-1:], *([6] if 7 in _reachable(before) else [])}:
         savepoint = save(folder, store, f"at-{batch}", batch)
@@ -89,10 +90,10 @@ def test_a_restored_checkpoint_equals_the_savepoint_and_undo_restores_the_previo
     kind: str, tmp_path: Path, store: SavepointStore
 ) -> None:
     folder = checkpoints.unpack(tmp_path, kind)
-    before, newest = seen(folder), CheckpointSnapshot(LocalFolder(folder)).commits[-1]
+    before, newest = seen(folder), CheckpointSnapshot(LocalReader(folder)).commits[-1]
     savepoint = save(folder, store, batch=newest - 2)
     restore(savepoint, folder)
-    after = CheckpointSnapshot(LocalFolder(folder))
+    after = CheckpointSnapshot(LocalReader(folder))
     assert after.next_batch == newest - 1
     assert after.query_id == savepoint.manifest.query_id
     moved = {path for path in seen(folder) if "/_metadata/v2/" in path}
@@ -102,7 +103,7 @@ def test_a_restored_checkpoint_equals_the_savepoint_and_undo_restores_the_previo
     assert [check.name for check in verify_checkpoint(after) if check.status == "broken"] == []
     for path in moved:  # the schemas are named by their address
         assert f"file:{folder}/state/" in (folder / path).read_text()
-    apply.apply(plan_undo(after, NOW), LocalFolder(folder))
+    apply.apply(plan_undo(after, NOW), LocalWriter(folder))
     assert seen(folder) == before
     assert not (folder / "_respool" / "staged").exists()
 
@@ -123,7 +124,7 @@ def test_purge_keeps_what_a_restore_installed(checkpoint: Path, store: Savepoint
     savepoint = save(checkpoint, store, batch=9)
     restore(savepoint, checkpoint)
     restored = seen(checkpoint)
-    files = LocalFolder(checkpoint)
+    files = LocalWriter(checkpoint)
     apply.purge(history.past(files)[-1], files, NOW)
     assert seen(checkpoint) == restored
     assert not list((checkpoint / "_respool" / "aside").rglob("*"))
@@ -135,7 +136,7 @@ def test_an_undo_is_refused_once_the_restored_query_has_run(checkpoint: Path, st
     restore(save(checkpoint, store, batch=9), checkpoint)
     (checkpoint / "offsets" / "10").write_text("v1\n{}\n-")
     with pytest.raises(CheckpointError, match=r"The query has run since the restore .*offsets/10 is new"):
-        plan_undo(CheckpointSnapshot(LocalFolder(checkpoint)), NOW)
+        plan_undo(CheckpointSnapshot(LocalReader(checkpoint)), NOW)
 
 
 def test_a_fork_is_another_query_and_records_its_origin(
@@ -144,8 +145,8 @@ def test_a_fork_is_another_query_and_records_its_origin(
     savepoint = save(checkpoint, store)
     where = tmp_path / "fork"
     plan = fork_plan(savepoint, where)
-    install.carry_out_fork(plan.journal, plan.cargo, LocalFolder(where))
-    fork, original = CheckpointSnapshot(LocalFolder(where)), CheckpointSnapshot(LocalFolder(checkpoint))
+    install.carry_out_fork(plan.journal, plan.install_set, LocalWriter(where))
+    fork, original = CheckpointSnapshot(LocalReader(where)), CheckpointSnapshot(LocalReader(checkpoint))
     assert fork.query_id == plan.journal.query_ids[-1] != original.query_id
     mark = fork_of(fork.files)
     assert mark is not None
@@ -181,10 +182,10 @@ def test_a_savepoint_of_another_query_is_not_restored_by_mistake(
     savepoint = save(checkpoint, store)
     other = checkpoints.unpack(tmp_path, "hdfs")
     request, world = RewindRequest(ToBatch(savepoint.manifest.next_batch)), RewindContext(now=NOW, ours=True)
-    plan = plan_restore(savepoint, CheckpointSnapshot(LocalFolder(other)), str(other), request, world)
+    plan = plan_restore(savepoint, CheckpointSnapshot(LocalReader(other)), str(other), request, world)
     assert "--other-query" in plan.refusals[0].way_out
     meant = plan_restore(
-        savepoint, CheckpointSnapshot(LocalFolder(other)), str(other), request, world, other_query=True
+        savepoint, CheckpointSnapshot(LocalReader(other)), str(other), request, world, other_query=True
     )
     assert not meant.refusals
 
@@ -215,12 +216,12 @@ def test_damage_is_reported_by_verify_and_stops_a_restore_and_a_copy_before_anyt
         with pytest.raises(CheckpointError, match=reason):
             restore(savepoint, checkpoint)
         assert seen(checkpoint) == before
-        assert history.pending(LocalFolder(checkpoint)) is None
+        assert history.pending(LocalReader(checkpoint)) is None
         where = tmp_path / "fork"
         plan = fork_plan(savepoint, where)
         if file.name != "metadata":  # a fork has one of its own
             with pytest.raises(CheckpointError, match=reason):
-                install.carry_out_fork(plan.journal, plan.cargo, LocalFolder(where))
+                install.carry_out_fork(plan.journal, plan.install_set, LocalWriter(where))
             assert not seen(where)
         with pytest.raises(CheckpointError, match=reason):
             copy_to(savepoint, SavepointStore(str(tmp_path / "elsewhere")))
@@ -253,7 +254,9 @@ def test_a_damaged_state_file_makes_no_savepoint(checkpoint: Path, store: Savepo
 
 def test_a_batch_that_is_not_kept_is_refused_with_those_that_are(tmp_path: Path, store: SavepointStore) -> None:
     folder = checkpoints.unpack(tmp_path, "changelog-purged")
-    with pytest.raises(CheckpointError, match=r"Batch 2 cannot be kept: .* is not kept\. Batches that can: \d+ to \d+"):
+    with pytest.raises(
+        CheckpointError, match=r"Batch 2 cannot be saved: .* is not kept\. Available batches: \d+ to \d+"
+    ):
         save(folder, store, batch=2)
     with pytest.raises(CheckpointError, match=r"Batch 99 is not committed; the newest is 13"):
         save(folder, store, batch=99)
@@ -269,7 +272,7 @@ def test_a_checkpoint_without_a_batch_makes_no_savepoint(tmp_path: Path, store: 
 def test_a_rewind_while_files_are_copied_is_noticed_and_two_lives_are_not_mixed(
     checkpoint: Path, store: SavepointStore
 ) -> None:
-    files = LocalFolder(checkpoint)
+    files = LocalWriter(checkpoint)
     seen_at: list[int] = []
 
     def rewind_once(snapshot: CheckpointSnapshot, batch: int) -> SinkPosition:
@@ -291,7 +294,7 @@ def test_a_savepoint_is_copied_elsewhere_whole(checkpoint: Path, store: Savepoin
     assert other.names() == ["kept"]
     assert copied.manifest.files == savepoint.manifest.files
     assert seen(Path(copied.data)) == seen(Path(savepoint.data))
-    with pytest.raises(CheckpointError, match="There is a savepoint kept already"):
+    with pytest.raises(CheckpointError, match="The savepoint kept already exists"):
         copy_to(savepoint, other, "kept")
     assert not verify(other.get("kept")).wrong
 
@@ -304,7 +307,7 @@ def test_a_manifest_of_another_version_is_refused(checkpoint: Path, store: Savep
     with pytest.raises(CheckpointError, match="is of version 2; this respool knows 1"):
         store.get("one")
     assert store.all() == []
-    assert "of version 2" in store.look()[1][0]
+    assert "of version 2" in store.read_all()[1][0]
     file.write_text("{")
-    with pytest.raises(CheckpointError, match=r"is damaged: .*create another"):
+    with pytest.raises(CheckpointError, match=r"is damaged: .*Create another"):
         store.get("one")

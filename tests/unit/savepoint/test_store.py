@@ -61,7 +61,7 @@ def test_savepoints_are_listed_the_oldest_first_and_damaged_ones_apart(root: Pat
     kept(root, "b")
     written(root, {"aa-cut-off/x": "x", "damaged/manifest.json": "{", "a-file": "x", ".hidden/manifest.json": "{"})
     store = SavepointStore(str(root))
-    savepoints, damaged = store.look()
+    savepoints, damaged = store.read_all()
     assert [savepoint.manifest.name for savepoint in savepoints] == store.names() == ["b", "c", "a"]
     assert store.all() == savepoints
     assert [savepoint.location for savepoint in savepoints] == [f"{root}/{name}" for name in "bca"]
@@ -73,7 +73,7 @@ def test_savepoints_are_listed_the_oldest_first_and_damaged_ones_apart(root: Pat
 def test_a_manifest_that_cannot_be_read_is_reported(root: Path) -> None:
     (root / "odd" / "manifest.json").mkdir(parents=True)
     kept(root, "z")
-    savepoints, damaged = SavepointStore(str(root)).look()
+    savepoints, damaged = SavepointStore(str(root)).read_all()
     assert [savepoint.manifest.name for savepoint in savepoints] == ["z"]
     assert len(damaged) == 1
     assert damaged[0] == f"{root}/odd/manifest.json is a folder; expected a regular file."
@@ -92,11 +92,11 @@ def test_a_savepoint_is_got_by_name_or_place(root: Path) -> None:
 
 def test_a_savepoint_that_is_not_there(root: Path) -> None:
     store = SavepointStore(str(root))
-    with pytest.raises(CheckpointError, match=r"There is no savepoint one in .*store\. There is none\.$"):
+    with pytest.raises(CheckpointError, match=r"There is no savepoint one in .*store\. The store is empty\.$"):
         store.get("one")
     kept(root, "ones")
     kept(root, "far")
-    with pytest.raises(CheckpointError, match=r"Savepoints there: far, ones\..*ones"):
+    with pytest.raises(CheckpointError, match=r"Existing savepoints: far, ones\..*ones"):
         find("one", store)
     with pytest.raises(CheckpointError, match=r"There is no savepoint at .*/one: it has no manifest\.json"):
         find(str(root / "one"), store)
@@ -107,7 +107,7 @@ def test_a_savepoint_that_is_not_there(root: Path) -> None:
     [
         ({"data": "../other"}, "other"),
         ({"files": [{"path": "../x", "size": 1, "sha256": "0" * 64}]}, "x"),
-        ({"files": [{"path": "_respool/run.json", "size": 1, "sha256": "0" * 64}]}, "is not a file that a savepoint"),
+        ({"files": [{"path": "_respool/run.json", "size": 1, "sha256": "0" * 64}]}, "cannot be a file of a savepoint"),
     ],
 )
 def test_a_manifest_that_names_other_files_is_not_used(root: Path, change: dict[str, object], reason: str) -> None:
@@ -129,7 +129,7 @@ def test_a_savepoint_that_is_finished_counts_and_replaces_what_was_cut_off(root:
     made = store.add(manifest("one"))
     assert (made.location, made.manifest) == (f"{root}/one", manifest("one"))
     assert inside(root) == ["one", f"one/{DATA}", f"one/{DATA}/metadata", "one/manifest.json"]
-    with pytest.raises(CheckpointError, match="There is a savepoint one already"):
+    with pytest.raises(CheckpointError, match="The savepoint one already exists"):
         store.add(manifest("one", OLD))
     assert store.get("one").manifest.data == DATA
 
@@ -140,9 +140,9 @@ def test_a_name_has_to_be_free(root: Path) -> None:
     written(root, {f"one/{OLD}/metadata": "cut off"})
     store.require_free("one")
     kept(root, "one")
-    with pytest.raises(CheckpointError, match="There is a savepoint one already"):
+    with pytest.raises(CheckpointError, match="The savepoint one already exists"):
         store.require_free("one")
-    with pytest.raises(CheckpointError, match="'no/name' is no name for a savepoint"):
+    with pytest.raises(CheckpointError, match="Invalid savepoint name 'no/name'"):
         store.require_free("no/name")
 
 
@@ -153,10 +153,10 @@ def test_what_is_not_a_savepoint_is_neither_deleted_nor_replaced(root: Path, pat
     kept(root, "two")
     written(root, {path: "mine", "two/zzz": "mine"})
     before = inside(root)
-    with pytest.raises(CheckpointError, match=rf"two is not a savepoint: it holds '{held}'"):
+    with pytest.raises(CheckpointError, match=rf"two is not a savepoint: it contains '{held}'"):
         SavepointStore(str(root)).delete("two")
     (root / "two" / "manifest.json").unlink()
-    with pytest.raises(CheckpointError, match=rf"two is not a savepoint: it holds '{held}'"):
+    with pytest.raises(CheckpointError, match=rf"two is not a savepoint: it contains '{held}'"):
         SavepointStore(str(root)).require_free("two")
     assert [*inside(root), "two/manifest.json"] == sorted(before, key=lambda path: path == "two/manifest.json")
 
@@ -194,7 +194,7 @@ def test_names_of_savepoints(name: str) -> None:
 @pytest.mark.parametrize("name", ["", ".a", "-a", "a/b", "a b", "x" * 101])
 def test_what_is_no_name_of_a_savepoint(name: str) -> None:
     assert not is_name(name)
-    with pytest.raises(CheckpointError, match="is no name for a savepoint"):
+    with pytest.raises(CheckpointError, match="Invalid savepoint name"):
         check_name(name)
 
 

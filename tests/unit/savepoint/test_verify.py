@@ -30,7 +30,7 @@ def test_a_file_that_is_not_in_the_manifest_is_noted_and_nothing_else(savepoint:
     (Path(savepoint.files().root) / "state" / "extra").write_text("x")
     result = verify(savepoint)
     assert result.wrong == ()
-    assert result.notes == ("state/extra is not of this savepoint.",)
+    assert result.notes == ("state/extra is not part of this savepoint.",)
 
 
 def test_a_changed_file_is_reported(savepoint: Savepoint) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from respool.spark.sql import DdlError, parse_ddl
+from respool.spark.sql import DdlError, parse_ddl, table_properties
 
 
 def test_a_schema_is_read() -> None:
@@ -40,3 +40,8 @@ def test_a_mistake_is_reported_with_its_place(text: str, message: str) -> None:
     with pytest.raises(DdlError) as caught:
         parse_ddl(text)
     assert message in str(caught.value)
+
+
+def test_table_properties_are_string_literals() -> None:
+    properties = {"delta.checkpointInterval": "100", "respool.schema": "`it's` STRING"}
+    assert table_properties(properties) == r"'delta.checkpointInterval' = '100', 'respool.schema' = '`it\'s` STRING'"

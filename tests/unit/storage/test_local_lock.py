@@ -12,7 +12,7 @@ import pytest
 from respool.checkpoint.planning.request import RewindContext, RewindRequest, ToBatch
 from respool.checkpoint.planning.rewind import plan_rewind
 from respool.checkpoint.snapshot import CheckpointSnapshot
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader
 from respool.storage.local_lock import processes_in
 from support.checkpoints import unpack
 
@@ -40,7 +40,7 @@ def holding(path: Path, mode: str) -> Iterator[int]:
 
 def why(checkpoint: Path, *, stopped: bool = False, world: RewindContext | None = None) -> str:
     world = world or RewindContext(now=LATER, processes=processes_in(checkpoint))
-    plan = plan_rewind(CheckpointSnapshot(LocalFolder(checkpoint)), RewindRequest(ToBatch(3), stopped=stopped), world)
+    plan = plan_rewind(CheckpointSnapshot(LocalReader(checkpoint)), RewindRequest(ToBatch(3), stopped=stopped), world)
     return " | ".join(f"{refusal.why} {refusal.way_out}" for refusal in plan.refusals)
 
 
@@ -62,7 +62,7 @@ def test_a_first_batch_without_a_commit_may_be_running(tmp_path: Path) -> None:
         for file in (folder / log).glob("[0-9]*"):
             if log == "commits" or file.name != "0":
                 file.unlink()
-    plan = plan_rewind(CheckpointSnapshot(LocalFolder(folder)), RewindRequest(ToBatch(0)), RewindContext(now=LATER))
+    plan = plan_rewind(CheckpointSnapshot(LocalReader(folder)), RewindRequest(ToBatch(0)), RewindContext(now=LATER))
     assert "Batch 0 is planned but not committed" in plan.refusals[0].why
 
 
@@ -85,7 +85,7 @@ def test_a_process_that_reads_the_checkpoint_is_named_and_outweighed_by_stopped(
         assert "offsets/3 open." in reasons
         assert "--stopped" in reasons
         world = RewindContext(now=LATER, processes=processes_in(checkpoint))
-        plan = plan_rewind(CheckpointSnapshot(LocalFolder(checkpoint)), RewindRequest(ToBatch(3), stopped=True), world)
+        plan = plan_rewind(CheckpointSnapshot(LocalReader(checkpoint)), RewindRequest(ToBatch(3), stopped=True), world)
         assert not plan.refusals
         assert any(f"process {pid} (" in note for note in plan.notes)
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from respool.checkpoint.journal import history
 from respool.cli.app import app
 from respool.errors import CheckpointError
-from respool.storage.remote import RemoteFolder
+from respool.storage.remote import RemoteReader, RemoteWriter
 from support.checkpoints import unpack
 
 BUCKET = "test-bucket"
@@ -155,10 +155,10 @@ def test_a_rewind_that_is_cut_off_anywhere_is_finished_by_the_same_command(
                 cut_off += 1
         now = seen(s3)
         assert now in (checkpoint, rewound) or "offsets/14" in now  # which keeps Spark from starting
-        if history.pending(RemoteFolder(CHECKPOINT)) is not None or now == checkpoint:
+        if history.pending(RemoteReader(CHECKPOINT)) is not None or now == checkpoint:
             here(*command)
         assert seen(s3) == rewound
-        assert len(history.past(RemoteFolder(CHECKPOINT))) == 1
+        assert len(history.past(RemoteReader(CHECKPOINT))) == 1
     assert cut_off > len(checkpoint) - len(rewound)
 
 
@@ -167,9 +167,9 @@ def _break(broken: pytest.MonkeyPatch, at: int) -> None:
     changes: list[str] = []
 
     def failing(name: str) -> Callable[..., Any]:
-        change = getattr(RemoteFolder, name)
+        change = getattr(RemoteWriter, name)
 
-        def run(self: RemoteFolder, path: str, *rest: Any) -> Any:
+        def run(self: RemoteWriter, path: str, *rest: Any) -> Any:
             if not path.endswith("lease.json"):
                 changes.append(path)
                 if len(changes) - 1 == at:
@@ -179,11 +179,11 @@ def _break(broken: pytest.MonkeyPatch, at: int) -> None:
         return run
 
     for name in _CHANGING:
-        broken.setattr(RemoteFolder, name, failing(name))
+        broken.setattr(RemoteWriter, name, failing(name))
 
 
 def test_a_move_that_was_interrupted_between_copy_and_delete(s3: Any, checkpoint: dict[str, str]) -> None:
-    files = RemoteFolder(CHECKPOINT)
+    files = RemoteWriter(CHECKPOINT)
     s3.cp_file(f"{BUCKET}/checkpoint/offsets/13", f"{BUCKET}/checkpoint/_respool/13")
     files.move("offsets/13", "_respool/13")
     files.move("offsets/13", "_respool/13")
@@ -316,7 +316,7 @@ def test_savepoints_from_to_and_on_s3(s3: Any, checkpoint: dict[str, str], golde
 
     CliRunner().invoke(app, ["savepoint", "delete", "one", "--yes", *on_s3], catch_exceptions=False)
     assert not s3.exists(f"{BUCKET}/savepoints/one")
-    with pytest.raises(CheckpointError, match=r"There is no savepoint one in s3://.*Savepoints there: two, old"):
+    with pytest.raises(CheckpointError, match=r"There is no savepoint one in s3://.*Existing savepoints: two, old"):
         called("savepoint", "show", "one", *on_s3)
 
 

@@ -28,7 +28,7 @@ from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.summary import summarize
 from respool.errors import CheckpointError, CheckpointNotFoundError
 from respool.sinks.address import ReplayOutcome
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader, LocalWriter
 from support.checkpoints import kinds, unpack, versions
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
@@ -36,7 +36,7 @@ ALL = [(version, kind) for version in versions() for kind in kinds(version)]
 
 
 def opened(folder: Path) -> CheckpointSnapshot:
-    return CheckpointSnapshot(LocalFolder(folder))
+    return CheckpointSnapshot(LocalReader(folder))
 
 
 def plan(folder: Path, goal: RewindTarget, world: RewindContext | None = None, **more: Any) -> RewindPlan:
@@ -202,7 +202,7 @@ def test_a_batch_that_was_not_finished_can_be_planned_again(kafka_checkpoint: Pa
     (kafka_checkpoint / "commits" / str(newest)).unlink()
     assert opened(kafka_checkpoint).next_batch == newest
     made = plan(kafka_checkpoint, ToBatch(newest))
-    apply.apply(made.journal, LocalFolder(kafka_checkpoint))
+    apply.apply(made.journal, LocalWriter(kafka_checkpoint))
     assert opened(kafka_checkpoint).next_batch == newest
     assert not (kafka_checkpoint / "offsets" / str(newest)).exists()
 
@@ -270,7 +270,7 @@ def test_a_lost_query_id_stops_the_rewind_unless_a_new_id_is_requested(kafka_che
     assert "--new-query-id" in refused(plan(kafka_checkpoint, ToBatch(3)))
     made = plan(kafka_checkpoint, ToBatch(3), new_query_id=True)
     assert not made.refusals
-    apply.apply(made.journal, LocalFolder(kafka_checkpoint))
+    apply.apply(made.journal, LocalWriter(kafka_checkpoint))
     assert len(opened(kafka_checkpoint).query_id) == 36
 
 
@@ -325,7 +325,7 @@ def test_a_damaged_snapshot_is_done_without_when_older_files_serve(tmp_path: Pat
     newest.write_bytes(newest.read_bytes()[:40])
     made = plan(folder, ToBatch(version), allow_data_loss=True)
     assert any(f"{newest.name} is damaged" in note for note in made.notes)
-    apply.apply(made.journal, LocalFolder(folder))
+    apply.apply(made.journal, LocalWriter(folder))
     assert not newest.exists()
     shutil.rmtree(folder)
 

@@ -302,9 +302,9 @@ def test_stores_that_can_load_different_versions_share_few(tmp_path: Path) -> No
 
 def test_where_a_kafka_source_began(tmp_path: Path) -> None:
     checkpoint = written(tmp_path, {"sources/0/0": '\0v1\n{"visits":{"0":3}}', "sources/1/0": "v1\n1700000000000"})
-    assert reachability.beginning(checkpoint, "0") == {"visits": {"0": 3}}
-    assert reachability.beginning(checkpoint, "1") is None
-    assert reachability.beginning(checkpoint, "2") is None
+    assert reachability.initial_position(checkpoint, "0") == {"visits": {"0": 3}}
+    assert reachability.initial_position(checkpoint, "1") is None
+    assert reachability.initial_position(checkpoint, "2") is None
 
 
 def test_a_rate_source_keeps_its_start_time(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from respool.checkpoint.journal import apply, history
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalWriter
 from support.checkpoints import crc_of, tables_of, written
 from support.verifying import STORE, Damage, assert_named_and_mended, cut_off, findings, look
 
@@ -70,7 +70,7 @@ def test_a_rewind_that_was_interrupted_is_clean_once_it_is_finished(copy: Callab
     cut_off(checkpoint)
     (finding,) = findings(look(checkpoint), "broken")
     assert f"respool checkpoint rewind {checkpoint} --to-batch 9" in finding.remedy
-    files = LocalFolder(checkpoint)
+    files = LocalWriter(checkpoint)
     pending = history.pending(files)
     assert pending is not None
     apply.finish(pending, files)

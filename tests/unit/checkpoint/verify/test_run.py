@@ -12,7 +12,7 @@ from respool.checkpoint.planning.rewind import plan_rewind
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.verify.run import verify
 from respool.storage.folder import FileInfo, FolderListing
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalWriter
 from support import checkpoints
 from support.verifying import NOW, command_of, findings, look
 
@@ -38,7 +38,7 @@ def test_a_sound_checkpoint_without_hidden_checksums_is_clean(copy: Callable[...
     assert all(check.status == "ok" for check in look(checkpoint))
 
 
-class Altered(LocalFolder):
+class Altered(LocalWriter):
     """A folder in which one file reads as deleted or changed, though nothing is written."""
 
     def __init__(self, root: Path, path: str, data: bytes | None) -> None:
