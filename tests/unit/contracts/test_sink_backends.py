@@ -103,7 +103,12 @@ def test_other_sinks_write_every_replayed_batch_again(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("delt:/x", "Did you mean 'delta'?"), ("", "delta:TABLE"), ("iceberg:db.t", "kafka:TOPIC"), ("files:", "place")],
+    [
+        ("delt:/x", "Did you mean 'delta'?"),
+        ("", "delta:TABLE"),
+        ("iceberg:db.t", "kafka:TOPIC"),
+        ("files:", "location"),
+    ],
 )
 def test_an_unknown_sink_kind_is_refused(text: str, message: str) -> None:
     with pytest.raises(CheckpointError, match="files:FOLDER") as error:
