@@ -62,7 +62,7 @@ def run(respool: str, tmp_path: Path) -> Run:
 
 
 def fails(result: "subprocess.CompletedProcess[str]", code: int, *expected: str) -> None:
-    """Expect one message that tells all of this, nothing on standard output, and no stack trace."""
+    """Expect one message with all of these texts, nothing on standard output, and no stack trace."""
     assert result.returncode == code, result.stderr
     for words in expected:
         assert words in result.stderr

@@ -1,4 +1,4 @@
-"""`respool reprocess` and `respool audit`, as far as they get without Spark: what is refused, and how it is told."""
+"""`respool reprocess` and `respool audit` before Spark starts: what is refused, and how it is reported."""
 
 import os
 import subprocess
@@ -50,7 +50,7 @@ def archive(tmp_path: Path) -> str:
 
 
 def refuses(result: "subprocess.CompletedProcess[str]", folder: Path, *expected: str, code: int = 1) -> None:
-    """Expect one message that tells all of this and nothing else, and that nothing was made."""
+    """Expect one message with all of these texts and nothing else, and that nothing was made."""
     assert result.returncode == code, result.stderr
     assert result.stdout == ""
     for words in expected:

@@ -192,7 +192,7 @@ def test_a_table_is_restored_to_before_a_batch_and_accepts_it_again(table: Path)
 def test_a_restore_is_done_once_and_so_is_its_undoing(table: Path) -> None:
     step = restore_of(table, 3)
     undo_restore(step)
-    assert DeltaTable(table).version() == 5  # never begun: nothing to take back
+    assert DeltaTable(table).version() == 5  # never begun: nothing to undo
     for _ in range(2):
         run_restore(step)
     assert DeltaTable(table).version() == 6
@@ -236,7 +236,7 @@ def test_a_table_that_its_first_batch_made_is_emptied(table: Path) -> None:
     for batch in range(3):
         write(table, batch)
     later = restore_of(table, 0)
-    assert later.to_version == 6  # the emptied one
+    assert later.to_version == 6  # the emptied version
     run_restore(later)
     assert batches(table) == []
     undo_restore(later)
@@ -260,7 +260,7 @@ def test_rewinds_in_a_row_restore_the_right_version(table: Path) -> None:
     assert batches(table) == [0, 1, 2, 3, 4]
     for batch in (5, 6, 7):
         write(table, batch)
-    step = restore_of(table, 2)  # before what the first one went back to
+    step = restore_of(table, 2)  # before the version that the first rewind restored
     assert step.to_version == 1
     run_restore(step)
     assert (batches(table), newest(table)) == ([0, 1], 1)

@@ -29,7 +29,7 @@ def windows(draw: st.DrawFn) -> Windows:
 
 @st.composite
 def spans(draw: st.DrawFn) -> Span:
-    """Spans before and after 1970, whose edges often are those of windows, or a microsecond beside them."""
+    """Spans before and after 1970, whose edges often are those of windows, or a microsecond next to them."""
     start = EPOCH + draw(st.integers(-400, 400)) * SECOND + draw(st.integers(-1, 1)) * TICK
     length = draw(st.integers(0, 300)) * SECOND + draw(st.integers(-1, 1)) * TICK
     return Span(start, start + max(length, TICK))

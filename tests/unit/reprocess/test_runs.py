@@ -1,4 +1,4 @@
-"""Runs of `respool reprocess` as they are kept: which one a command begins, and which it goes on with."""
+"""Runs of `respool reprocess` as they are kept: which run a command starts, and which it resumes."""
 
 import json
 import os

@@ -272,7 +272,7 @@ def test_a_restored_checkpoint_records_its_pipeline(tmp_path: Path, there: str) 
 
 
 def files_read(root: Path, batches: int, query: str = QUERY) -> dict[str, str | bytes]:
-    """The files of a query that reads one file in each batch, from a folder beside it."""
+    """The files of a query that reads one file in each batch, from a folder next to it."""
     files: dict[str, str | bytes] = {"metadata": f'{{"id":"{query}"}}'}
     for batch in range(batches):
         written(root, {f"in/{batch}": "x"})
