@@ -83,7 +83,7 @@ class DeltaLog:
             return parse(version, data)
         except Malformed as error:
             remedy = (
-                "What the table has of this query cannot be known; put the file back from a copy. Nothing was changed."
+                "What the table has of this query cannot be known; restore the file from a copy. Nothing was changed."
             )
             raise DamagedFileError(f"{self._files.root}/{path}", str(error), remedy) from error
 

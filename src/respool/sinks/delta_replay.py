@@ -35,7 +35,7 @@ def replay(sink: DeltaAddress, query_ids: Sequence[str], first_batch: int, new_q
     if not ids:
         raise CheckpointError(
             f"What the {name} has of this query cannot be told: the query's id is lost with the file metadata. "
-            "Put it back from a copy, or leave --sink out and look for yourself."
+            "Restore it from a copy, or leave --sink out and look for yourself."
         )
     table = open_table(sink.table)
     if all(table.transaction_version(one) is None for one in ids):

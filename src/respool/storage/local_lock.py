@@ -133,7 +133,7 @@ class LocalLock:
                 f"Spark's JVM cannot lock {path}: {error}. Keep the checkpoint on a disk that supports locks, or name "
                 "another folder with --checkpoint."
             ) from error
-        raise CheckpointInUseError(str(path), f"process {_written(path)}", "Wait for its end, and run this again.")
+        raise CheckpointInUseError(str(path), f"process {_written(path)}", "Wait until it ends, and run this again.")
 
     def close(self) -> None:
         """Release the checkpoint. A JVM that does not answer holds it until it ends."""

@@ -86,7 +86,7 @@ def test_damaged_offsets_are_named_with_what_is_wrong(content: str, why: str) ->
 @pytest.mark.parametrize("version", ["v3", "v10"])
 def test_a_newer_version_is_not_damaged(version: str) -> None:
     with pytest.raises(
-        UnknownFormatVersionError, match=f"offsets/3 is of version {version}; this respool knows v1, v2"
+        UnknownFormatVersionError, match=f"offsets/3 is of version {version}; this respool supports v1, v2"
     ):
         logs.parse_offset_log("offsets/3", text(version, HEAD, "3"))
 

@@ -30,7 +30,7 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 WORLD = RewindContext(now=NOW, ours=True)
 QUERY = "8491b5b1-af43-4266-97d6-99e64b7a775c"
 OTHER = "00000000-0000-4000-8000-000000000001"
-NOT_ASKED = "No Kafka broker was asked whether it still has these records. Name it with --bootstrap-servers."
+NOT_ASKED = "Whether Kafka still has these records was not checked. Name a broker with --bootstrap-servers."
 AHEAD = (
     "The savepoint is ahead of the checkpoint: what lies between them is skipped, not read. The state in the savepoint "
     "includes it."

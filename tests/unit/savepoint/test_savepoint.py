@@ -297,7 +297,7 @@ def test_a_manifest_of_another_version_is_refused(checkpoint: Path, store: Savep
     file = Path(store.location) / "one" / "manifest.json"
     facts = json.loads(file.read_text())
     file.write_text(json.dumps({**facts, "version": 2}))
-    with pytest.raises(CheckpointError, match="is of version 2; this respool knows 1"):
+    with pytest.raises(CheckpointError, match="is of version 2; this respool supports 1"):
         store.get("one")
     assert store.all() == []
     assert "of version 2" in store.look()[1][0]

@@ -89,7 +89,7 @@ def show(
     print_result(text.line("Rewind", text.rewind_line(found)))
     cut_off = history.pending(files)
     if cut_off is not None:
-        print_result(text.line("Unfinished", cut_off.cut_off(path)))
+        print_result(text.line("Unfinished", cut_off.interruption(path)))
     for line in _leftover_lines(left):
         print_result(text.line("Leftovers", f"{line}; the next change or `respool checkpoint purge {path}` deletes it"))
     if kept:
@@ -305,7 +305,7 @@ def history_(path: Where, home: Home = None, json: Json = False) -> None:
     columns = ("time", "what", "batch", "asked", "reason", "moved", "state", "id")
     table([text.history_row(one) for one in past], columns, "respool has changed nothing here.")
     if cut_off is not None:
-        print_result(cut_off.cut_off(path))
+        print_result(cut_off.interruption(path))
 
 
 @app.command()

@@ -168,7 +168,7 @@ def test_moves_are_those_of_the_checkpoint_and_of_a_sink() -> None:
 )
 def test_a_change_that_was_cut_off_says_how_it_is_finished_or_taken_back(operation: Any, command: str) -> None:
     journal = replace(JOURNAL, operation=operation, request="WHAT")
-    text = journal.cut_off("PATH")
+    text = journal.interruption("PATH")
     assert f"A {operation} of the checkpoint PATH was cut off" in text
     assert f"Finish it with: {command}" in text
     assert ("take it back with: respool checkpoint undo PATH" in text) is (operation not in ("undo", "fork"))

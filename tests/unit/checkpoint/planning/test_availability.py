@@ -189,8 +189,8 @@ def test_kafka_that_ends_before_a_newer_savepoint_refuses_the_restore(tmp_path: 
     ends = savepoint.manifest.sources[0].end
     moved_back(folder, 5)
     short = kept(ends, more=-1)
-    assert "was the topic made anew?" in why(restore(savepoint, folder, short).refusals)
-    assert "was the topic made anew?" in why(forked(savepoint, tmp_path / "fork", short).refusals)
+    assert "was the topic deleted and created again?" in why(restore(savepoint, folder, short).refusals)
+    assert "was the topic deleted and created again?" in why(forked(savepoint, tmp_path / "fork", short).refusals)
     request = RewindRequest(ToBatch(savepoint.manifest.next_batch), allow_data_loss=True)
     assert not plan_restore(savepoint, opened(folder), str(folder), request, short).refusals
 

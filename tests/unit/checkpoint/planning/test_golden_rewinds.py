@@ -234,7 +234,7 @@ def test_records_lost_to_retention_are_named(kafka_checkpoint: Path) -> None:
     assert not plan(kafka_checkpoint, goal, gone, allow_data_loss=True).refusals
 
     anew = replace(world, kept=KafkaRetention({key: 0 for key in keys}, {key: 1 for key in keys}))
-    assert "was the topic made anew?" in refused(plan(kafka_checkpoint, goal, anew))
+    assert "was the topic deleted and created again?" in refused(plan(kafka_checkpoint, goal, anew))
     assert "was the topic deleted?" in refused(
         plan(kafka_checkpoint, goal, replace(world, kept=KafkaRetention({}, {})))
     )
@@ -314,7 +314,7 @@ def test_an_unknown_version_is_refused_by_its_name(kafka_checkpoint: Path) -> No
     newest = opened(kafka_checkpoint).offsets[-1]
     file = kafka_checkpoint / "offsets" / str(newest - 1)
     file.write_text(file.read_text().replace("v1", "v9", 1))
-    with pytest.raises(CheckpointError, match=rf"offsets/{newest - 1} is of version v9; this respool knows v1, v2"):
+    with pytest.raises(CheckpointError, match=rf"offsets/{newest - 1} is of version v9; this respool supports v1, v2"):
         plan(kafka_checkpoint, ToBatch(newest))
 
 

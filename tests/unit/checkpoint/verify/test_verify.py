@@ -242,10 +242,10 @@ LOGS = [
         lambda c: written(
             c / "offsets/14", re.sub(r'"batchWatermarkMs":\d+', '"batchWatermarkMs":5', (c / "offsets/14").read_text())
         ),
-        "offsets/14 goes back behind the batch before: the watermark",
+        "offsets/14 is behind the previous batch: the watermark",
         to=14,
     ),
-    Damage("a repartition not ended", "changelog", _repartition_begun, "offsets/13 begins a repartition", to=13),
+    Damage("a repartition not ended", "changelog", _repartition_begun, "offsets/13 starts a repartition", to=13),
     Damage(
         "a fault of Spark 4.2",
         "offsets-v2",
@@ -257,11 +257,11 @@ LOGS = [
         "the checksum of a commit that is gone",
         "hdfs",
         lambda c: (c / "commits/13").unlink(),
-        "commits/.13.crc is the checksum of a file that is not there: Spark fails when it writes that file",
+        "commits/.13.crc is the checksum of a missing file: Spark fails when it writes that file",
         "Delete commits/.13.crc",
     ),
     Damage(
-        "metadata lost", "hdfs", lambda c: gone(c / "metadata"), "The file metadata", "Put it back from a copy", to=14
+        "metadata lost", "hdfs", lambda c: gone(c / "metadata"), "The file metadata", "Restore it from a copy", to=14
     ),
     Damage("metadata empty", "ids", lambda c: written(c / "metadata", ""), "metadata is damaged", "new id", to=14),
     Damage("metadata not JSON", "rate", lambda c: written(c / "metadata", "x"), "metadata is damaged", "new id", to=14),
@@ -371,7 +371,7 @@ STATE = [
         "Spark's own checksum does not fit",
         "ids-changelog",
         lambda c: edited(one(c / STORE, "14_*.changelog.crc"), '"value":', '"value":1'),
-        "it does not fit its checksum file",
+        "it does not match its checksum file",
         to=13,
     ),
     Damage(
