@@ -107,7 +107,7 @@ def test_a_schema_and_operator_metadata_of_a_newer_version_are_not_to_be_deleted
     written(metadata, re.sub("^v1", "v7", metadata.read_text()))
     found = [one for check in verify(opened(path)) for one in check.findings]
     assert {one.status for one in found} == {"unchecked"}
-    assert [one.what.split(" is of version v7")[0] for one in found] == [
+    assert [one.what.split(" has format version v7")[0] for one in found] == [
         "state/0/_metadata/metadata",
         "state/0/0/_metadata/schema",
     ]

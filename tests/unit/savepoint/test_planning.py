@@ -36,7 +36,7 @@ AHEAD = (
     "includes it."
 )
 UNKNOWN = (
-    "Source 0 reads files. Which it has read since is not known, so it was not checked whether they are still there: "
+    "Source 0 reads files. The files that it has read since are not recorded, so it was not checked whether they still exist: "
     "Spark skips missing files without an error."
 )
 CODE: dict[str, Any] = {"code": {"f": "1"}, "settings": {"watermark": "1 minute"}}

@@ -254,7 +254,7 @@ def test_a_source_with_bare_numbers_cannot_be_replayed(numbers: Path, store: Sav
     assert plan.readings[0].kind == "number"
     told = why(plan.refusals)
     assert "Memory and socket sources cannot be replayed" in told
-    assert "cannot be seen in the checkpoint" in told
+    assert "does not record which source it is" in told
     assert "--allow-data-loss" in told
     assert "Source 0     memory, socket or custom source, 2 → 13" in render_checkpoint.plan_lines(plan, files_too=False)
     allowed = RewindRequest(ToBatch(3), allow_data_loss=True)

@@ -209,7 +209,7 @@ def test_a_partition_that_kafka_does_not_have() -> None:
 def test_a_kafka_that_was_not_asked_is_noted() -> None:
     result = availability([kafka(10, 20)], {}, None)
     assert result.refusals == ()
-    assert "No Kafka broker was asked" in result.notes[0]
+    assert "Whether Kafka still has these records was not checked" in result.notes[0]
     assert availability([], {}, None).notes == ()
 
 
@@ -232,7 +232,7 @@ def test_input_files_that_are_gone_are_counted(tmp_path: Path) -> None:
 
 def test_input_files_that_are_not_known_or_cannot_be_looked_up_are_noted() -> None:
     (note,) = availability([files(1, 3)], {}, None).notes
-    assert "Which it has read since is not known" in note
+    assert "The files that it has read since are not recorded" in note
     unchecked = availability([files(1, 3)], {"0": Inputs(("hdfs://a/b",))}, None)
     assert unchecked.refusals == ()
     assert "1 of the input files could not be checked, such as hdfs://a/b" in unchecked.notes[1]

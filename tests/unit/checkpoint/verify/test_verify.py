@@ -189,8 +189,8 @@ LOGS = [
         "offsets of an unknown version",
         "changelog",
         lambda c: edited(c / "offsets/13", "v1\n", "v9\n"),
-        "offsets/13 is of version v9",
-        "start the query with that one",
+        "offsets/13 has format version v9",
+        "start the query with that Spark",
     ),
     Damage("predecessor missing", "hdfs", lambda c: gone(c / "offsets/12"), "offsets/12 is missing", to=12),
     Damage("predecessor empty", "rocksdb", lambda c: written(c / "offsets/12", ""), "offsets/12 is damaged", to=12),
@@ -265,7 +265,9 @@ LOGS = [
     ),
     Damage("metadata empty", "ids", lambda c: written(c / "metadata", ""), "metadata is damaged", "new id", to=14),
     Damage("metadata not JSON", "rate", lambda c: written(c / "metadata", "x"), "metadata is damaged", "new id", to=14),
-    Damage("an id that is none", "rate", lambda c: written(c / "metadata", '{"id":"7"}'), "no UUID", "new id", to=14),
+    Damage(
+        "an id that is none", "rate", lambda c: written(c / "metadata", '{"id":"7"}'), "not a UUID", "new id", to=14
+    ),
 ]
 
 SOURCES = [
@@ -290,7 +292,7 @@ SOURCES = [
         "Kafka's beginning lost",
         "kafka",
         lambda c: gone(c / "sources/0/0"),
-        "sources/0/0, where the source began, is missing",
+        "sources/0/0, which holds the source's initial position, is missing",
         "startingOffsets",
         status="note",
     ),
@@ -417,7 +419,7 @@ STATE = [
         "hdfs",
         lambda c: edited(c / "offsets/13", 'shuffle.partitions":"2"', 'shuffle.partitions":"1"'),
         "state/0/1 is as new as the others",
-        "Put it back",
+        "Restore it",
     ),
 ]
 
@@ -602,8 +604,8 @@ def test_a_rewind_that_was_cut_off_is_clean_once_it_is_finished(copy: Callable[.
     [
         ([], "it is empty", "begins with batch 0"),
         (["notes.txt", "data/part-0.parquet"], "it holds data, notes.txt", "Check the path"),
-        (["table/_delta_log/0.json", "_delta_log/0.json"], "a table that a query writes", "checkpointLocation"),
-        (["visits/offsets/0", "visits/metadata"], "but holds some: visits", "/visits"),
+        (["table/_delta_log/0.json", "_delta_log/0.json"], "a table written by a query", "checkpointLocation"),
+        (["visits/offsets/0", "visits/metadata"], "but contains checkpoints: visits", "/visits"),
     ],
     ids=["empty", "foreign", "a table", "the folder above"],
 )
@@ -642,7 +644,7 @@ def test_what_may_not_be_read_is_named(originals: Callable[..., Path], path: str
     (found,) = findings(checks, "broken")
     assert f"{checkpoint if path == '.' else path} cannot be read: " in found.what
     assert "ermission denied" in found.what
-    assert "Let this account read it" in found.remedy
+    assert "Grant this account read access" in found.remedy
 
 
 class Altered(LocalWriter):
