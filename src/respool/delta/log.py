@@ -84,7 +84,7 @@ class DeltaLog:
         try:
             return parse(version, data)
         except Malformed as error:
-            remedy = "It is unknown which batches the table has; put the file back from a copy. Nothing was changed."
+            remedy = "It is unknown which batches the table has; restore the file from a copy. Nothing was changed."
             raise DamagedFileError(f"{self._files.root}/{path}", str(error), remedy) from error
 
     def lineage(self, version: int) -> Iterator[Commit]:

@@ -35,7 +35,7 @@ def replay(sink: DeltaAddress, query_ids: Sequence[str], first_batch: int, new_q
     if not ids:
         raise CheckpointError(
             f"It is unknown which batches of this query the {name} has: the query's id is lost with the file metadata. "
-            "Put it back from a copy, or leave --sink out and inspect the table yourself."
+            "Restore it from a copy, or leave --sink out and inspect the table yourself."
         )
     table = open_table(sink.table)
     if all(table.transaction_version(app_id) is None for app_id in ids):

@@ -462,7 +462,7 @@ def test_the_command_shows_chooses_and_writes(
     ("key", "value", "message"),
     [
         ("brwser", "a", r"There is no column 'brwser'. Did you mean 'browser'\? The key has: browser, window.start"),
-        ("count", "many", "'many' is no value for the column count, which is of type bigint"),
+        ("count", "many", "Column count is of type bigint; 'many' cannot be converted"),
         ("window.start", "soon", "'soon' is not a time"),
     ],
 )

@@ -235,7 +235,7 @@ def test_a_file_sink_on_s3(s3: Any, checkpoint: dict[str, str]) -> None:
     ("url", "message"),
     [
         ("s3://no-such-bucket/checkpoint", "no-such-bucket"),
-        (f"s3://{BUCKET}/nothing", "nothing is there"),
+        (f"s3://{BUCKET}/nothing", "the folder is missing or empty"),
         ("gs://bucket/checkpoint", "gcsfs"),
         ("abfs://container/checkpoint", "adlfs"),
         ("nosuch://bucket/checkpoint", "nosuch"),
