@@ -13,6 +13,8 @@ RespoolError
 │   ├── CheckpointInUseError       a run or another command holds it: `holder`
 │   ├── UnfinishedChangeError      an interrupted change must be finished or undone first: `pending`
 │   ├── ChangeRefusedError         a plan must not be applied: `refusals`
+│   ├── CheckpointChangedError     the checkpoint has changed since a plan was made: `changes`
+│   ├── ForeignJournalError        another installation wrote the journal of a change: `problem`
 │   ├── BatchUnavailableError      files that a start at a batch needs are missing or damaged: `reason`
 │   └── FileError                  a file cannot be used: `path`, `problem`, `remedy`
 │       ├── DamagedFileError           its content is not what Spark or respool wrote
@@ -198,6 +200,65 @@ class ChangeRefusedError(CheckpointError):
         """Return the message."""
         reasons = " ".join(f"{refusal.why} {refusal.way_out}" for refusal in self.refusals)
         return f"The change is refused. {reasons} Nothing was changed."
+
+
+class CheckpointChangedError(CheckpointError):
+    """Raised when a plan is applied to a checkpoint that has changed since the plan was made.
+
+    Attributes:
+        path: The checkpoint.
+        changes: What has changed, each as a clause without a full stop.
+    """
+
+    def __init__(self, path: str, changes: Iterable[str]) -> None:
+        """Keep the fields."""
+        self.path = path
+        self.changes = tuple(changes)
+        super().__init__(path, self.changes)
+
+    @property
+    def summary(self) -> str:
+        """What is wrong, without a full stop and without advice."""
+        return f"The checkpoint {self.path} has changed since the plan was made: {'; '.join(self.changes)}"
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return _sentences(self.summary, "Make a new plan. Nothing was changed.")
+
+
+class ForeignJournalError(CheckpointError):
+    """Raised when another installation wrote the journal of a change that is to be resumed or undone.
+
+    Attributes:
+        path: The checkpoint.
+        operation: What the change is: rewind, restore, fork, promote or undo.
+        change: Its id.
+        problem: Why the journal is not of this installation, without a full stop.
+        sinks: Folders and tables outside the checkpoint that undoing a finished change would change.
+    """
+
+    def __init__(self, path: str, operation: str, change: str, problem: str, sinks: Iterable[str] = ()) -> None:
+        """Keep the fields."""
+        self.path = path
+        self.operation = operation
+        self.change = change
+        self.problem = problem
+        self.sinks = tuple(sinks)
+        super().__init__(path, operation, change, problem, self.sinks)
+
+    def __str__(self) -> str:
+        """Return the message."""
+        if self.sinks:
+            return (
+                f"The journal of the {self.operation} {self.change} was not written by this installation: "
+                f"{self.problem}. Its undoing would change {', '.join(map(ascii, self.sinks))}, too. If that is right, "
+                "run this again with --accept-foreign-journal. Nothing was changed."
+            )
+        return (
+            f"The journal in {self.path}/_respool was not written by this installation: {self.problem}. Its steps "
+            "could do harm. Read them (--dry-run, or --dry-run --json for all). If you trust who wrote them, run this "
+            "again with --accept-foreign-journal. Nothing was changed."
+        )
 
 
 class BatchUnavailableError(CheckpointError):

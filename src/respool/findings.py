@@ -1,8 +1,8 @@
 """What a check of a checkpoint found, and what to do about it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 CheckStatus = Literal["ok", "note", "unchecked", "broken"]
 _ORDER: tuple[CheckStatus, ...] = ("broken", "unchecked", "note")
@@ -34,17 +34,21 @@ class CheckResult:
     Attributes:
         name: What was checked.
         status: The worst of what was found; `ok` when nothing was.
-        found: What was found.
+        findings: What was found.
     """
 
     name: str
     status: CheckStatus
-    found: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as `--json` prints it."""
+        return {"name": self.name, "status": self.status, "found": [asdict(finding) for finding in self.findings]}
 
 
-def check(name: str, found: Iterable[Finding]) -> CheckResult:
+def check(name: str, findings: Iterable[Finding]) -> CheckResult:
     """Return a check of what was found."""
-    kept = sorted(found, key=lambda one: _ORDER.index(one.status))
+    kept = sorted(findings, key=lambda finding: _ORDER.index(finding.status))
     status: CheckStatus = kept[0].status if kept else "ok"
     if len(kept) > _MOST:
         more = Finding(f"{len(kept) - _MOST:,} more findings of this kind.", "Mend these first.", kept[_MOST].status)

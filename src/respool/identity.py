@@ -6,16 +6,21 @@ Sentences are made for messages only; no code compares or parses them.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from respool.times import duration_text
+from respool.errors import SettingsError
+from respool.times import duration_text, parse_duration
 from respool.untrusted import Fields, Malformed, parse_json
 
 VERSION = 1
 FROM_TEXT = 0  # the version of an identity that was derived from a sentence of an earlier respool
+
+_WINDOWS_TEXT = re.compile(r"windows of (?P<width>.+?)(?: every (?P<slide>.+))?")
+_SESSIONS_TEXT = re.compile(r"sessions with a gap of (?P<gap>.+)")
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,26 @@ def read_identity(facts: Fields) -> Identity:
 def parse_identity(text: str) -> Identity:
     """Return an identity from its canonical text; raise Malformed for anything else."""
     return read_identity(Fields(parse_json(text), "the identity"))
+
+
+def results_from_text(text: str) -> Identity | None:
+    """Return the identity of results that earlier versions of respool kept as a sentence; None for an empty sentence.
+
+    The sentences are those of `describe` of results; they lack the offset of windows and the key of sessions.
+    """
+    try:
+        if (windows := _WINDOWS_TEXT.fullmatch(text)) is not None:
+            width = parse_duration(windows["width"])
+            slide = parse_duration(windows["slide"]) if windows["slide"] else width
+            return Identity("windows", {"width": width, "slide": slide}, FROM_TEXT)
+        if (sessions := _SESSIONS_TEXT.fullmatch(text)) is not None:
+            return Identity("sessions", {"gap": parse_duration(sessions["gap"])}, FROM_TEXT)
+    except SettingsError:
+        pass  # not a sentence that respool wrote
+    if not text:
+        return None
+    kind = "arrival" if text == "results that depend on arrival" else "unknown"
+    return Identity(kind, {} if kind == "arrival" else {"text": text}, FROM_TEXT)
 
 
 def canonical_json(value: object) -> str:

@@ -120,9 +120,9 @@ def _detach(process_file: str, command: list[str]) -> int:
         _become(process_file, command, question)
     os.close(question)
     with os.fdopen(answer, "rb") as pipe:
-        told = pipe.read()
-    sys.stderr.buffer.write(told)
-    return 1 if told else 0
+        error = pipe.read()
+    sys.stderr.buffer.write(error)
+    return 1 if error else 0
 
 
 def _become(process_file: str, command: list[str], question: int) -> None:

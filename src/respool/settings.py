@@ -138,13 +138,13 @@ def check_timezone(name: str) -> str:
 
 def _from_file(file: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     try:
-        found = tomllib.loads(read_small_text(file))
+        document = tomllib.loads(read_small_text(file))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file} is not readable as TOML: {error}. Correct that line.") from error
     except OSError as error:
         raise SettingsError(f"{file} cannot be read: {error.strerror}. Make it readable, or move it away.") from error
     values: dict[str, Any] = {}
-    for key, value in found.items():
+    for key, value in document.items():
         _check_key(key, str(file))
         if key == "pipelines":
             values[key] = _pipelines(value, file)
@@ -169,7 +169,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _check_key(key: str, where: str) -> None:
-    known = [one.name for one in fields(Settings)]
+    known = [field.name for field in fields(Settings)]
     if key not in known:
         raise SettingsError(
             f"{where} has an unknown key '{key}'.{did_you_mean(key, known)} The keys are: {', '.join(known)}."
@@ -196,9 +196,9 @@ def _table(key: str, value: Any, file: Path, environ: Mapping[str, str]) -> dict
     if not isinstance(value, dict):
         raise SettingsError(f"'{key}' in {file} must be a table: write [{key}] on a line of its own.")
     table: dict[str, str] = {}
-    for name, one in _flatten(value):
-        if not isinstance(one, str | int | float | bool):
-            raise SettingsError(f"{key}.{name} in {file} is {one!r}; expected text, a number, true or false.")
+    for name, item in _flatten(value):
+        if not isinstance(item, str | int | float | bool):
+            raise SettingsError(f"{key}.{name} in {file} is {item!r}; expected text, a number, true or false.")
         if name in table:
             raise SettingsError(f"{file} has {key}.{name} twice, with quotes and without. Remove one of them.")
         if key == "spark" and not name.startswith("spark."):
@@ -206,13 +206,13 @@ def _table(key: str, value: Any, file: Path, environ: Mapping[str, str]) -> dict
                 f"{name} in the [spark] table of {file} is not a setting of Spark: its names start with 'spark.'. "
                 f"Write {'spark.hadoop.' if name.startswith(('fs.', 'dfs.')) else 'spark.'}{name} in its place."
             )
-        text = str(one).lower() if isinstance(one, bool) else str(one)
+        text = str(item).lower() if isinstance(item, bool) else str(item)
         table[name] = _secret(f"{key}.{name} in {file}", text, environ, file.parent)
     return table
 
 
 def _pipelines(value: Any, file: Path) -> dict[str, dict[str, object]]:
-    if not isinstance(value, dict) or not all(isinstance(one, dict) for one in value.values()):
+    if not isinstance(value, dict) or not all(isinstance(table, dict) for table in value.values()):
         raise SettingsError(f"'pipelines' in {file} must hold tables: write [pipelines.NAME] on a line of its own.")
     return value
 

@@ -41,15 +41,15 @@ def parse_duration(text: str) -> timedelta:
     Raises:
         SettingsError: The text is no number followed by a unit.
     """
-    found = _DURATION.fullmatch(text.strip().lower())
-    unit = _UNIT_OF.get(found[2]) if found else None
-    if not found or unit is None:
+    match = _DURATION.fullmatch(text.strip().lower())
+    unit = _UNIT_OF.get(match[2]) if match else None
+    if not match or unit is None:
         raise SettingsError(
             f"'{text}' is not a duration; expected a number and a unit (ms, s, m, h, d). "
             "Write for example 20s, 10m, 2h or '15 minutes'."
         )
     try:
-        return float(found[1]) * unit
+        return float(match[1]) * unit
     except OverflowError as error:
         raise SettingsError(f"'{text}' is too long a duration. Write one of at most some thousand years.") from error
 
@@ -126,12 +126,12 @@ def parse_span(start: str, end: str, zone: tzinfo) -> Span:
         SettingsError: A time is unreadable, does not exist or comes twice in the zone, or the end is not after the
             start.
     """
-    found = Span(*(parse_time(text, zone).astimezone(timezone.utc) for text in (start, end)))
-    if found.start >= found.end:
+    span = Span(*(parse_time(text, zone).astimezone(timezone.utc) for text in (start, end)))
+    if span.start >= span.end:
         raise SettingsError(
             f"The span starts at {start} and ends at {end}: there is nothing in between. Write the earlier one first."
         )
-    return found
+    return span
 
 
 def epoch_micros(time: datetime) -> int:

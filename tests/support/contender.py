@@ -16,7 +16,7 @@ from respool.savepoint.manifest import SavepointManifest
 from respool.savepoint.store import SavepointStore, new_folder
 from respool.sinks.registry import SinkPosition
 from respool.storage import lease
-from respool.storage.remote import RemoteFolder
+from respool.storage.remote import RemoteWriter
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 ME = f"process-{os.getpid()}"
@@ -33,15 +33,15 @@ JOURNAL = Journal(
     left=LogEnds(3, 3),
     steps=(),
 )
-_ask = RemoteFolder._ask
+_ask = RemoteWriter._ask
 
 
 def create(kind: str, where: str) -> None:
     """Create a file; raise CheckpointError when another process has."""
     if kind == "fence":
-        apply._fence(JOURNAL, RemoteFolder(where))
+        apply._fence(JOURNAL, RemoteWriter(where))
     elif kind == "journal":
-        apply.begin(JOURNAL, RemoteFolder(where))
+        apply.begin(JOURNAL, RemoteWriter(where))
     elif kind == "manifest":
         SavepointStore(where).add(_manifest())
     else:
@@ -76,12 +76,12 @@ def _manifest() -> SavepointManifest:
 
 if __name__ == "__main__":
     kept = ExitStack()
-    RemoteFolder("s3://plain/warm-up").exclusive()
+    RemoteWriter("s3://plain/warm-up").exclusive()
     print("ready", flush=True)
     for line in sys.stdin:
         kept.close()
         kind, where, blind = line.split()
-        RemoteFolder._ask = (lambda self, path: None) if blind == "blind" else _ask  # type: ignore[method-assign]
+        RemoteWriter._ask = (lambda self, path: None) if blind == "blind" else _ask  # type: ignore[method-assign]
         try:
             create(kind, where)
             print("won", flush=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from respool.checkpoint.snapshot import CheckpointSnapshot
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader
 
 
 def written(root: Path, files: Mapping[str, str | bytes]) -> CheckpointSnapshot:
@@ -17,7 +17,7 @@ def written(root: Path, files: Mapping[str, str | bytes]) -> CheckpointSnapshot:
         place = root / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content.encode() if isinstance(content, str) else content)
-    return CheckpointSnapshot(LocalFolder(root))
+    return CheckpointSnapshot(LocalReader(root))
 
 
 def offsets(*ends: Any, watermark: int = 0, planned: int = 0, version: str = "v1", **conf: str) -> str:

@@ -22,16 +22,16 @@ from respool.format import logs
 from respool.savepoint import manifest
 from respool.storage import lease
 from respool.storage.folder import read_error, reason, translate_errors
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader, LocalWriter
 from respool.storage.open import open_reader
-from support.golden import unpack
+from support.checkpoints import unpack
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
 
 def journal_of(folder: Path) -> Journal:
     return plan_rewind(
-        CheckpointSnapshot(LocalFolder(folder)),
+        CheckpointSnapshot(LocalReader(folder)),
         RewindRequest(LastBatches(2), words="--last 2"),
         RewindContext(now=NOW, ours=True),
     ).journal
@@ -41,7 +41,7 @@ def journal_of(folder: Path) -> Journal:
 def interrupted(tmp_path: Path) -> Path:
     """A checkpoint with a rewind that was stopped in the middle."""
     folder = unpack(tmp_path, "hdfs")
-    journal, files = journal_of(folder), LocalFolder(folder)
+    journal, files = journal_of(folder), LocalWriter(folder)
 
     def stop(done: int) -> None:
         if done > 2:
@@ -118,7 +118,7 @@ def test_an_interrupted_change_is_in_the_error(interrupted: Path) -> None:
     from respool.savepoint.create import SavepointRequest, create
     from respool.savepoint.store import SavepointStore
 
-    pending = history.pending(LocalFolder(interrupted))
+    pending = history.pending(LocalReader(interrupted))
     assert pending is not None
     with pytest.raises(errors.UnfinishedChangeError) as caught:
         create(
@@ -131,13 +131,13 @@ def test_an_interrupted_change_is_in_the_error(interrupted: Path) -> None:
 
 
 def test_the_holder_of_a_locked_checkpoint_is_in_the_error(tmp_path: Path) -> None:
-    from respool.cli.commands.checkpoint import held
+    from respool.operations.context import hold
 
     folder = unpack(tmp_path, "hdfs")
     first = lease.hold(str(folder))
     assert first is not None
     with first, pytest.raises(errors.CheckpointInUseError) as caught:
-        held(str(folder), "orders")
+        hold(str(folder), "orders")
     assert caught.value.path == "orders"
     assert caught.value.holder == f"process {os.getpid()}"
 
@@ -148,9 +148,9 @@ def test_a_damaged_log_file_is_named(tmp_path: Path) -> None:
     assert (caught.value.path, caught.value.problem) == ("offsets/3", "it is empty")
     assert "respool checkpoint verify" in caught.value.remedy
     folder = unpack(tmp_path, "hdfs")
-    newest = CheckpointSnapshot(LocalFolder(folder)).offsets[-1]
+    newest = CheckpointSnapshot(LocalReader(folder)).offsets[-1]
     (folder / f"offsets/{newest - 1}").write_bytes(b"")
-    assert reachability.log_obstacle(CheckpointSnapshot(LocalFolder(folder)), newest, same_range=False) == (
+    assert reachability.log_obstacle(CheckpointSnapshot(LocalReader(folder)), newest, same_range=False) == (
         f"offsets/{newest - 1} is damaged: it is empty"
     )
 
@@ -168,8 +168,8 @@ def test_state_that_is_not_kept_is_a_batch_that_is_not_available(tmp_path: Path)
     folder = unpack(tmp_path, "hdfs")
     for file in folder.glob("state/0/1/*.*"):
         file.unlink()
-    checkpoint = CheckpointSnapshot(LocalFolder(folder))
-    store = next(one for one in checkpoint.stores if one.partition == 0)
+    checkpoint = CheckpointSnapshot(LocalReader(folder))
+    store = next(kept for kept in checkpoint.stores if kept.partition == 0)
     with pytest.raises(errors.BatchUnavailableError) as caught:
         state_versions.load_of(checkpoint, store, 10_000)
     assert caught.value.reason.startswith(f"The state of {store.place} lacks versions")

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from respool.checkpoint.query_shape import OperatorShape, QueryShape, Table
+from respool.checkpoint.query_shape import OperatorShape, QueryShape, StateTableSchema
 from respool.format.state_schema import DEFAULT
+from respool.text import plural
 
 _MODES = {"timeMode": "time mode", "outputMode": "output mode"}
 _SORTS = {"ValueState": "a value", "ListState": "a list", "MapState": "a map", "TimerState": "timers"}
@@ -27,27 +28,30 @@ class Compatibility:
 def compare(old: QueryShape, new: QueryShape) -> Compatibility:
     """Compare the query that made a checkpoint with the one that is to start from it."""
     blocking, notes = [*_sources(old, new), *_operators(old, new)], list(_unknown(old))
-    before = {one.number: one for one in old.operators}
-    for one in new.operators:
-        was = before.get(one.number)
-        if was is not None and was.name in (None, one.name):
-            blocking += [*_modes(was, one), *_tables(was, one, old.is_avro)]
-            notes += [*_variables(was, one), *_names(was, one, old.is_avro)]
+    before = {operator.number: operator for operator in old.operators}
+    for operator in new.operators:
+        was = before.get(operator.number)
+        if was is not None and was.name in (None, operator.name):
+            blocking += [*_modes(was, operator), *_tables(was, operator, old.is_avro)]
+            notes += [*_variables(was, operator), *_names(was, operator, old.is_avro)]
     return Compatibility(tuple(blocking), tuple(notes))
 
 
 def _sources(old: QueryShape, new: QueryShape) -> Iterator[str]:
     if old.sources != new.sources:
         yield (
-            f"the query had {_count(old.sources, 'source')} and has {new.sources} now: "
+            f"the query had {plural(old.sources, 'source')} and has {new.sources} now: "
             "Spark does not know which one stopped where."
         )
 
 
 def _operators(old: QueryShape, new: QueryShape) -> Iterator[str]:
-    if any(one.name is None for one in old.operators):
+    if any(operator.name is None for operator in old.operators):
         return  # Spark, too, compares no names then
-    before, after = {one.number: one for one in old.operators}, {one.number: one for one in new.operators}
+    before, after = (
+        {operator.number: operator for operator in old.operators},
+        {operator.number: operator for operator in new.operators},
+    )
     for number in sorted({*before, *after}):
         was, now = before.get(number), after.get(number)
         if was is None and now is not None:
@@ -60,11 +64,11 @@ def _operators(old: QueryShape, new: QueryShape) -> Iterator[str]:
 
 
 def _unknown(old: QueryShape) -> Iterator[str]:
-    for one in old.operators:
-        if one.name is None:
-            yield f"operator {one.number} has lost its metadata: Spark starts without comparing what it does."
-        elif not one.tables:
-            yield f"{one.place} has lost its schemas: Spark starts without comparing them."
+    for operator in old.operators:
+        if operator.name is None:
+            yield f"operator {operator.number} has lost its metadata: Spark starts without comparing what it does."
+        elif not operator.tables:
+            yield f"{operator.place} has lost its schemas: Spark starts without comparing them."
 
 
 def _modes(was: OperatorShape, now: OperatorShape) -> Iterator[str]:
@@ -85,18 +89,18 @@ def _tables(was: OperatorShape, now: OperatorShape, avro: bool) -> Iterator[str]
         if before is None or (was.variables.get(table.name) != now.variables.get(table.name)):
             continue
         place = f"{now.place}{_part(table)}"
-        if not fits(table.key, before.key):
+        if not is_compatible(table.key, before.key):
             yield f"{place}: its key was ({ddl(before.key)}) and is ({ddl(table.key)}) now."
         elif not _value_fits(now, table, before, avro):
             yield f"{place}: its value was ({ddl(before.value)}) and is ({ddl(table.value)}) now."
 
 
-def _value_fits(now: OperatorShape, table: Table, before: Table, avro: bool) -> bool:
+def _value_fits(now: OperatorShape, table: StateTableSchema, before: StateTableSchema, avro: bool) -> bool:
     if table.key == before.key and table.value == before.value:
         return True
     if avro and now.modes:  # only transformWithState lets its values change
-        return all(reads(table.value, one) for one in (*before.older, before.value))
-    return fits(table.value, before.value)
+        return all(is_avro_readable(table.value, schema) for schema in (*before.older, before.value))
+    return is_compatible(table.value, before.value)
 
 
 def _variables(was: OperatorShape, now: OperatorShape) -> Iterator[str]:
@@ -113,11 +117,11 @@ def _names(was: OperatorShape, now: OperatorShape, avro: bool) -> Iterator[str]:
     """Yield what fits by its type alone."""
     for table in now.tables:
         before = was.table(table.store, table.name)
-        if before is None or not fits(table.key, before.key):
+        if before is None or not is_compatible(table.key, before.key):
             continue
-        pairs = renamed(table.key, before.key)
-        if not (avro and now.modes) and fits(table.value, before.value):
-            pairs += renamed(table.value, before.value)
+        pairs = renamed_fields(table.key, before.key)
+        if not (avro and now.modes) and is_compatible(table.value, before.value):
+            pairs += renamed_fields(table.value, before.value)
         for old, new in pairs:
             yield (
                 f"{now.place}{_part(table)}: what is called {new} now was {old}. Spark compares types, not names: "
@@ -125,14 +129,10 @@ def _names(was: OperatorShape, now: OperatorShape, avro: bool) -> Iterator[str]:
             )
 
 
-def _part(table: Table) -> str:
+def _part(table: StateTableSchema) -> str:
     if table.name != DEFAULT:
         return f", {table.name}"
     return "" if table.store == DEFAULT else f", store {table.store}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
 _NAMES = {
@@ -166,34 +166,42 @@ _READS = {
 }
 
 
-def fits(new: Any, old: Any) -> bool:
+def is_compatible(new: Any, old: Any) -> bool:
     """Return whether Spark takes state of one type for another: alike but for names, no null where there was none."""
     match new, old:
         case {"type": "struct", "fields": mine}, {"type": "struct", "fields": theirs}:
             return len(mine) == len(theirs) and all(
-                (there["nullable"] or not here["nullable"]) and fits(here["type"], there["type"])
+                (there["nullable"] or not here["nullable"]) and is_compatible(here["type"], there["type"])
                 for here, there in zip(mine, theirs, strict=True)
             )
         case {"type": "array"}, {"type": "array"}:
-            return (old["containsNull"] or not new["containsNull"]) and fits(new["elementType"], old["elementType"])
+            return (old["containsNull"] or not new["containsNull"]) and is_compatible(
+                new["elementType"], old["elementType"]
+            )
         case {"type": "map"}, {"type": "map"}:
             nulls = old["valueContainsNull"] or not new["valueContainsNull"]
-            return nulls and fits(new["keyType"], old["keyType"]) and fits(new["valueType"], old["valueType"])
+            return (
+                nulls
+                and is_compatible(new["keyType"], old["keyType"])
+                and is_compatible(new["valueType"], old["valueType"])
+            )
         case _:
             return bool(new == old)
 
 
-def reads(new: Any, old: Any) -> bool:
+def is_avro_readable(new: Any, old: Any) -> bool:
     """Return whether values of an older type can be read as a newer one from Avro: fields may come, go and widen."""
     match new, old:
         case {"type": "struct", "fields": mine}, {"type": "struct", "fields": theirs}:
-            before = {one["name"]: one["type"] for one in theirs}
-            return all(one["name"] not in before or reads(one["type"], before[one["name"]]) for one in mine)
+            before = {field["name"]: field["type"] for field in theirs}
+            return all(
+                field["name"] not in before or is_avro_readable(field["type"], before[field["name"]]) for field in mine
+            )
         case {"type": "array"}, {"type": "array"}:
-            return reads(new["elementType"], old["elementType"])
+            return is_avro_readable(new["elementType"], old["elementType"])
         case {"type": "map"}, {"type": "map"}:
             texts = new["keyType"] == old["keyType"] == "string"
-            return texts and reads(new["valueType"], old["valueType"])
+            return texts and is_avro_readable(new["valueType"], old["valueType"])
         case str(), str():
             mine, theirs = _avro(new), _avro(old)
             return mine is not None and theirs is not None and (mine == theirs or theirs in _READS.get(mine, ()))
@@ -201,16 +209,16 @@ def reads(new: Any, old: Any) -> bool:
             return False
 
 
-def renamed(new: Any, old: Any, inside: str = "") -> list[tuple[str, str]]:
+def renamed_fields(new: Any, old: Any, inside: str = "") -> list[tuple[str, str]]:
     """Return the fields of two types that fit which have other names, the old one first."""
     match new, old:
         case {"type": "struct", "fields": mine}, {"type": "struct", "fields": theirs}:
-            found = []
+            pairs = []
             for here, there in zip(mine, theirs, strict=True):
                 if here["name"] != there["name"]:
-                    found.append((inside + there["name"], inside + here["name"]))
-                found += renamed(here["type"], there["type"], f"{inside}{there['name']}.")
-            return found
+                    pairs.append((inside + there["name"], inside + here["name"]))
+                pairs += renamed_fields(here["type"], there["type"], f"{inside}{there['name']}.")
+            return pairs
         case _:
             return []
 
@@ -218,12 +226,13 @@ def renamed(new: Any, old: Any, inside: str = "") -> list[tuple[str, str]]:
 def ddl(schema: Any) -> str:
     """Return a schema of state as people write it."""
     return ", ".join(
-        f"{one['name']} {_type(one['type'])}" + ("" if one["nullable"] else " NOT NULL") for one in schema["fields"]
+        f"{field['name']} {_type(field['type'])}" + ("" if field["nullable"] else " NOT NULL")
+        for field in schema["fields"]
     )
 
 
-def _type(one: Any) -> str:
-    match one:
+def _type(kind: Any) -> str:
+    match kind:
         case {"type": "struct", "fields": fields}:
             inner = [f"{field['name']}: {_type(field['type'])}" for field in fields]
             return f"STRUCT<{', '.join(inner)}>"
@@ -232,17 +241,17 @@ def _type(one: Any) -> str:
         case {"type": "map", "keyType": key, "valueType": value}:
             return f"MAP<{_type(key)}, {_type(value)}>"
         case str():
-            return _NAMES.get(one, one.upper())
+            return _NAMES.get(kind, kind.upper())
         case _:
-            return str(one.get("type", one))
+            return str(kind.get("type", kind))
 
 
-def _avro(one: str) -> str | None:
+def _avro(name: str) -> str | None:
     """Return Avro's type of a plain type; None when it has none."""
-    if one.startswith("decimal("):
-        precision = int(one.removeprefix("decimal(").partition(",")[0])
+    if name.startswith("decimal("):
+        precision = int(name.removeprefix("decimal(").partition(",")[0])
         return f"fixed {_bytes_for(precision)}"
-    return _AVRO.get(one)
+    return _AVRO.get(name)
 
 
 def _bytes_for(precision: int) -> int:

@@ -18,7 +18,7 @@ from respool.storage.folder import is_denied, reason
 
 
 @dataclass(frozen=True)
-class Flaw:
+class OperatorFlaw:
     """What is wrong with a file of an operator.
 
     Attributes:
@@ -47,14 +47,14 @@ def runs(checkpoint: CheckpointSnapshot, operator: int) -> tuple[int, ...]:
     return layout.batches(checkpoint.folders.get(f"state/{operator}/_metadata/v2", ()))
 
 
-def flaw_of_run(checkpoint: CheckpointSnapshot, operator: int, batch: int) -> Flaw | None:
+def flaw_of_run(checkpoint: CheckpointSnapshot, operator: int, batch: int) -> OperatorFlaw | None:
     """Return what keeps Spark from reading an operator's metadata of version 2 for a start at a batch."""
     if batch == 0:
         return None
     folder = f"state/{operator}/_metadata/v2"
-    run = max((one for one in runs(checkpoint, operator) if one < batch), default=None)
+    run = max((first for first in runs(checkpoint, operator) if first < batch), default=None)
     if run is None:
-        return Flaw(folder, f"has no file of a run before batch {batch}")
+        return OperatorFlaw(folder, f"has no file of a run before batch {batch}")
     path = f"{folder}/{run}"
     try:
         addresses = logs.schema_paths(path, logs.decode(path, checkpoint.files.read(path)))
@@ -74,7 +74,7 @@ def schemas(checkpoint: CheckpointSnapshot, operator: int) -> Iterator[tuple[str
         yield f"{folder}/schema", "schema" in checkpoint.folders.get(folder, ())
 
 
-def flaw_of_metadata(checkpoint: CheckpointSnapshot, path: str) -> Flaw | None:
+def flaw_of_metadata(checkpoint: CheckpointSnapshot, path: str) -> OperatorFlaw | None:
     """Return what keeps Spark from reading an operator's metadata of version 1; None when it is not there."""
     try:
         logs.operator_stores(path, logs.decode(path, checkpoint.files.read(path)))
@@ -85,32 +85,34 @@ def flaw_of_metadata(checkpoint: CheckpointSnapshot, path: str) -> Flaw | None:
     return None
 
 
-def flaw_of_schema(checkpoint: CheckpointSnapshot, path: str) -> Flaw | None:
+def flaw_of_schema(checkpoint: CheckpointSnapshot, path: str) -> OperatorFlaw | None:
     """Return what keeps Spark from reading a schema."""
     try:
         state_schema.families(checkpoint.files.read(path))
     except (CheckpointError, OSError) as error:
-        return Flaw(path, f"cannot be read: {reason(error)}", denied=is_denied(error))
+        return OperatorFlaw(path, f"cannot be read: {reason(error)}", denied=is_denied(error))
     except UnknownSchemaError as error:
-        return Flaw(path, str(error), unknown=True)
+        return OperatorFlaw(path, str(error), unknown=True)
     except ValueError as error:
-        return Flaw(path, f"is damaged: {error}")
+        return OperatorFlaw(path, f"is damaged: {error}")
     return None
 
 
-def _flaw_of_error(path: str, error: Exception) -> Flaw:
-    return Flaw(path, reason(error), denied=is_denied(error), unknown=isinstance(error, UnknownFormatVersionError))
+def _flaw_of_error(path: str, error: Exception) -> OperatorFlaw:
+    return OperatorFlaw(
+        path, reason(error), denied=is_denied(error), unknown=isinstance(error, UnknownFormatVersionError)
+    )
 
 
-def _flaw_of_address(checkpoint: CheckpointSnapshot, path: str, address: str) -> Flaw | None:
+def _flaw_of_address(checkpoint: CheckpointSnapshot, path: str, address: str) -> OperatorFlaw | None:
     before, _, after = address.rpartition("/state/")
     inside = f"state/{after}"
     folder, _, name = inside.rpartition("/")
     there = name in checkpoint.folders.get(folder, ())
     if not checkpoint.is_copy and _place(before) != _place(checkpoint.root):
-        return Flaw(path, f"names the schema {address}, which is not in this checkpoint", elsewhere=there)
+        return OperatorFlaw(path, f"names the schema {address}, which is not in this checkpoint", elsewhere=there)
     if not there:
-        return Flaw(path, f"names the schema {inside}, which is missing")
+        return OperatorFlaw(path, f"names the schema {inside}, which is missing")
     return flaw_of_schema(checkpoint, inside)
 
 
@@ -125,7 +127,7 @@ def _place(address: str) -> str:
 def metadata_path(checkpoint: CheckpointSnapshot, number: int, batch: int) -> str | None:
     """Return the file with the metadata of an operator as it was when a batch ran; None when there is none."""
     base = f"state/{number}/_metadata"
-    runs = [one for one in layout.batches(checkpoint.folders.get(f"{base}/v2", ())) if one <= batch]
+    runs = [run for run in layout.batches(checkpoint.folders.get(f"{base}/v2", ())) if run <= batch]
     if runs:
         return f"{base}/v2/{runs[-1]}"
     return f"{base}/metadata" if "metadata" in checkpoint.folders.get(base, ()) else None

@@ -2,15 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 
 from respool.checkpoint.snapshot import CheckpointSnapshot
-from respool.format.model import OffsetLogEntry
-from respool.format.positions import kafka_parts
 from respool.storage.folder import FolderReader
 from respool.storage.open import open_reader
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+from respool.times import EPOCH
 
 
 @dataclass(frozen=True)
@@ -30,30 +27,28 @@ class QueryPosition:
     ends: Mapping[tuple[str, int], int]
 
 
-def read_reach(files: FolderReader) -> QueryPosition:
+def read_position(files: FolderReader) -> QueryPosition:
     """Return how far the query of a checkpoint has read."""
     checkpoint = CheckpointSnapshot(files)
     if not checkpoint.commits:
         return QueryPosition(files.root, None, None, {})
     batch = checkpoint.commits[-1]
-    planned = checkpoint.planned(batch)
-    watermark = _EPOCH + timedelta(milliseconds=planned.watermark_ms) if planned.watermark_ms else None
-    ends = {place: end for source in planned.sources for place, end in kafka_parts(source.end).items()}
-    return QueryPosition(files.root, batch, watermark, ends)
+    watermark_ms = checkpoint.planned(batch).watermark_ms
+    watermark = EPOCH + timedelta(milliseconds=watermark_ms) if watermark_ms else None
+    return QueryPosition(files.root, batch, watermark, checkpoint.kafka_ends(batch))
 
 
 def ends_of_batches(checkpoint: str, topic: str, batches: Iterable[int]) -> list[tuple[int, int, int]]:
-    """Return batch, partition and next offset of those batches that the checkpoint still knows."""
-    found = CheckpointSnapshot(open_reader(checkpoint))
+    """Return batch, partition and next offset for each of the batches whose file in `offsets` is kept."""
+    snapshot = CheckpointSnapshot(open_reader(checkpoint))
     return [
         (batch, partition, end)
         for batch in batches
-        if found.has("offsets", batch)
-        for partition, end in kafka_ends(found.planned(batch), topic).items()
+        if snapshot.has("offsets", batch)
+        for partition, end in topic_ends(snapshot.kafka_ends(batch), topic).items()
     ]
 
 
-def kafka_ends(planned: OffsetLogEntry, topic: str) -> dict[int, int]:
-    """Return where each partition of a topic ends in a planned batch."""
-    parts = {place: end for source in planned.sources for place, end in kafka_parts(source.end).items()}
-    return {partition: end for (name, partition), end in parts.items() if name == topic}
+def topic_ends(ends: Mapping[tuple[str, int], int], topic: str) -> dict[int, int]:
+    """Return the next offsets of the partitions of a topic."""
+    return {partition: end for (name, partition), end in ends.items() if name == topic}

@@ -16,7 +16,7 @@ _ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 
 
 @dataclass(frozen=True)
-class Table:
+class StateTableSchema:
     """A table of keys and values that an operator keeps.
 
     Attributes:
@@ -48,7 +48,7 @@ class OperatorShape:
 
     number: int
     name: str | None
-    tables: tuple[Table, ...]
+    tables: tuple[StateTableSchema, ...]
     modes: Mapping[str, str]
     variables: Mapping[str, str]
 
@@ -62,9 +62,9 @@ class OperatorShape:
         """Its name for people."""
         return f"operator {self.number} ({self.kind})"
 
-    def table(self, store: str, name: str) -> Table | None:
+    def table(self, store: str, name: str) -> StateTableSchema | None:
         """Return one of its tables; None when it has no such."""
-        return next((one for one in self.tables if (one.store, one.name) == (store, name)), None)
+        return next((table for table in self.tables if (table.store, table.name) == (store, name)), None)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,9 @@ class QueryShape:
 def query_shape(checkpoint: CheckpointSnapshot, batch: int) -> QueryShape:
     """Return the shape of a query as it was when a batch ran; raise CheckpointError when a file of it is damaged."""
     planned = checkpoint.planned(batch)
-    operators = tuple(_operator(checkpoint, one, batch) for one in sorted(reachability.operators_named(checkpoint)))
+    operators = tuple(
+        _operator(checkpoint, number, batch) for number in sorted(reachability.operators_named(checkpoint))
+    )
     return QueryShape(len(planned.sources), operators, checkpoint.partitions(batch), planned.conf)
 
 
@@ -101,35 +103,37 @@ def _operator(checkpoint: CheckpointSnapshot, number: int, batch: int) -> Operat
     if path is None:
         return OperatorShape(number, None, tuple(_tables(checkpoint, number)), {}, {})
     text = logs.decode(path, checkpoint.files.read(path))
-    found = logs.operator_metadata(path, text)
+    metadata = logs.operator_metadata(path, text)
     tables = _tables_of_runs(checkpoint, path, text) if "/v2/" in path else _tables(checkpoint, number)
-    modes = {name: str(found.properties[name]) for name in ("timeMode", "outputMode") if name in found.properties}
-    declared: Any = found.properties.get("stateVariables", [])
-    variables = {str(one["stateName"]): str(one["stateVariableType"]) for one in declared}
-    return OperatorShape(number, found.name, tuple(tables), modes, variables)
+    modes = {name: str(metadata.properties[name]) for name in ("timeMode", "outputMode") if name in metadata.properties}
+    declared: Any = metadata.properties.get("stateVariables", [])
+    variables = {str(variable["stateName"]): str(variable["stateVariableType"]) for variable in declared}
+    return OperatorShape(number, metadata.name, tuple(tables), modes, variables)
 
 
-def _tables(checkpoint: CheckpointSnapshot, number: int) -> Iterator[Table]:
+def _tables(checkpoint: CheckpointSnapshot, number: int) -> Iterator[StateTableSchema]:
     """Yield the tables of an operator whose schemas were written once, beside its stores."""
     for store in checkpoint.store_names(number) or (state_schema.DEFAULT,):
         folder = f"state/{number}/0" + ("" if store == state_schema.DEFAULT else f"/{store}") + "/_metadata"
         if "schema" in checkpoint.folders.get(folder, ()):
-            for one in _families(checkpoint, f"{folder}/schema"):
-                yield Table(store, one.name, one.key, one.value)
+            for family in _families(checkpoint, f"{folder}/schema"):
+                yield StateTableSchema(store, family.name, family.key, family.value)
 
 
-def _tables_of_runs(checkpoint: CheckpointSnapshot, path: str, text: str) -> Iterator[Table]:
+def _tables_of_runs(checkpoint: CheckpointSnapshot, path: str, text: str) -> Iterator[StateTableSchema]:
     """Yield the tables of an operator whose schemas were written by each run that changed them, the newest last."""
-    found: dict[str, list[ColumnFamily]] = {}
+    families: dict[str, list[ColumnFamily]] = {}
     for address in logs.schema_paths(path, text):  # of the folder where it was written, which may be another
         inside = f"state/{address.rpartition('/state/')[2]}"
         folder, _, name = inside.rpartition("/")
         if name in checkpoint.folders.get(folder, ()):
-            for one in _families(checkpoint, inside):
-                found.setdefault(one.name, []).append(one)
-    for name, schemas in sorted(found.items()):
+            for family in _families(checkpoint, inside):
+                families.setdefault(family.name, []).append(family)
+    for name, schemas in sorted(families.items()):
         *older, newest = schemas
-        yield Table(state_schema.DEFAULT, name, newest.key, newest.value, tuple(one.value for one in older))
+        yield StateTableSchema(
+            state_schema.DEFAULT, name, newest.key, newest.value, tuple(family.value for family in older)
+        )
 
 
 def _families(checkpoint: CheckpointSnapshot, path: str) -> tuple[ColumnFamily, ...]:

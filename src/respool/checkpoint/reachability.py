@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.state_versions import StateLoad
 from respool.errors import BatchUnavailableError, CheckpointError
 from respool.format import layout, logs
-from respool.format.model import InclusiveRange, StateStore, spans
+from respool.format.model import InclusiveRange, StateStore, intersect, spans, spans_text
 from respool.format.positions import SourceKind, kind_of
 
 _MOST_LOADS = 2_000  # loads of a store's version that are checked for a message
@@ -66,10 +66,10 @@ def state_loads(checkpoint: CheckpointSnapshot, version: int) -> tuple[list[Stat
     stores = expected_stores(checkpoint, version)
     bad: dict[str, str] = {}
     while True:
-        found = [state_versions.load_of(checkpoint, _without(store, bad), version) for store in stores]
-        worse = state_versions.damaged_snapshots(checkpoint, found)
+        loads = [state_versions.load_of(checkpoint, _without(store, bad), version) for store in stores]
+        worse = state_versions.damaged_snapshots(checkpoint, loads)
         if not worse:
-            return found, bad
+            return loads, bad
         bad |= worse
         for store in stores:
             try:
@@ -84,8 +84,10 @@ def reachable(checkpoint: CheckpointSnapshot, same_range: bool = False) -> list[
     if not checkpoint.offsets or checkpoint.unknown_provider is not None:
         return []
     last = checkpoint.offsets[-1]
-    kept = (_candidates(checkpoint, one, last) for one in _loadable_everywhere(checkpoint))
-    return spans([one for batches in kept for one in batches if _missing_log(checkpoint, one, same_range) is None])
+    kept = (_candidates(checkpoint, span, last) for span in _loadable_everywhere(checkpoint))
+    return spans(
+        [batch for batches in kept for batch in batches if _missing_log(checkpoint, batch, same_range) is None]
+    )
 
 
 def reachable_text(checkpoint: CheckpointSnapshot, same_range: bool = False, shift: int = 0) -> str:
@@ -106,7 +108,7 @@ def reachable_text(checkpoint: CheckpointSnapshot, same_range: bool = False, shi
     shown = spans(
         [batch + shift for batch in candidates if batch + shift >= 0 and not why(checkpoint, batch, same_range)]
     )
-    text = ", ".join(str(one.first) if one.first == one.last else f"{one.first} to {one.last}" for one in shown)
+    text = spans_text(shown)
     return f"{text} (as far as can be seen without reading all state files)" if text and not reads_state else text
 
 
@@ -131,25 +133,38 @@ def _candidates(checkpoint: CheckpointSnapshot, span: InclusiveRange, last: int)
     """Return the batches of a span that are planned, or follow one that is: no other can be rewound to."""
     kept = checkpoint.offsets
     at, end = bisect_left(kept, span.first - 1), bisect_left(kept, min(span.last, last) + 1)
-    near = {batch for one in kept[at:end] for batch in (one, one + 1)}
-    return sorted(one for one in near if max(span.first, kept[0]) <= one <= min(span.last, last))
+    near = {batch for planned in kept[at:end] for batch in (planned, planned + 1)}
+    return sorted(batch for batch in near if max(span.first, kept[0]) <= batch <= min(span.last, last))
 
 
 def expected_stores(checkpoint: CheckpointSnapshot, version: int) -> list[StateStore]:
-    """Return the stores that a version of the state must have; one that is not there at all comes without files."""
-    there = {(one.operator, one.partition, one.name): one for one in checkpoint.stores}
-    operators = sorted({one.operator for one in checkpoint.stores} | operators_named(checkpoint))
-    found = []
-    for operator in operators:
-        for partition in range(checkpoint.partitions_of(operator, checkpoint.partitions(version - 1))):
+    """Return the stores that a version of the state must have; a store that is missing has no files."""
+    operators = {store.operator for store in checkpoint.stores} | operators_named(checkpoint)
+    return stores_of(checkpoint, operators, checkpoint.partitions(version - 1), checkpoint.stores)
+
+
+def stores_of(
+    checkpoint: CheckpointSnapshot, operators: Iterable[int], partitions: int | None, existing: Iterable[StateStore]
+) -> list[StateStore]:
+    """Return the stores that operators must have with a number of partitions; a store that is missing has no files.
+
+    Args:
+        checkpoint: The checkpoint.
+        operators: The numbers of the operators.
+        partitions: The query's number of partitions; None when it is unknown.
+        existing: The stores that exist.
+    """
+    by_place = {(store.operator, store.partition, store.name): store for store in existing}
+    stores = []
+    for operator in sorted(operators):
+        for partition in range(checkpoint.partitions_of(operator, partitions)):
             for name in checkpoint.store_names(operator) or ("default",):
-                folder = f"state/{operator}/{partition}" + ("" if name == "default" else f"/{name}")
-                empty = StateStore(operator, partition, name, folder, ())
-                found.append(there.get((operator, partition, name), empty))
-    return found
+                empty = StateStore(operator, partition, name, layout.store_folder(operator, partition, name), ())
+                stores.append(by_place.get((operator, partition, name), empty))
+    return stores
 
 
-def beginning(checkpoint: CheckpointSnapshot, source: str) -> Any:
+def initial_position(checkpoint: CheckpointSnapshot, source: str) -> Any:
     """Return the position at which a Kafka source began; None for a source that does not tell."""
     path = f"sources/{source}/0"
     if "0" not in checkpoint.folders.get(f"sources/{source}", ()):
@@ -177,14 +192,14 @@ def source_kind(checkpoint: CheckpointSnapshot, source: str, position: Any) -> S
 def operators_named(checkpoint: CheckpointSnapshot) -> set[int]:
     """Return the stateful operators that have a folder, whether or not it holds a store."""
     parts = (folder.split("/") for folder in checkpoint.folders if folder.startswith("state/"))
-    return {number for one in parts if (number := layout.operator(one[1])) is not None}
+    return {number for part in parts if (number := layout.operator(part[1])) is not None}
 
 
 def _needed_logs(checkpoint: CheckpointSnapshot, batch: int, same_range: bool) -> list[tuple[str, int]]:
     if batch == 0 and not same_range:
         return []
     wanted = [batch - 1, batch] if same_range else [batch - 2, batch - 1]
-    needed = [("offsets", one) for one in wanted if one >= 0]
+    needed = [("offsets", number) for number in wanted if number >= 0]
     # Without a commit before it, Spark runs the newest planned batch as it was; only unique ids need the commit.
     if batch > 0 and (not same_range or _has_ids(checkpoint)):
         needed.append(("commits", batch - 1))
@@ -192,7 +207,7 @@ def _needed_logs(checkpoint: CheckpointSnapshot, batch: int, same_range: bool) -
 
 
 def _missing_log(checkpoint: CheckpointSnapshot, batch: int, same_range: bool) -> str | None:
-    missing = (one for one in _needed_logs(checkpoint, batch, same_range) if not checkpoint.has(*one))
+    missing = (log for log in _needed_logs(checkpoint, batch, same_range) if not checkpoint.has(*log))
     return next((f"{folder}/{number}" for folder, number in missing), None)
 
 
@@ -208,21 +223,15 @@ def _loadable_everywhere(checkpoint: CheckpointSnapshot) -> list[InclusiveRange]
     """Return the versions that every store on disk can load, by the names of the files."""
     common = [InclusiveRange(0, checkpoint.offsets[-1] + 1)]
     for store in checkpoint.stores:
-        own = state_versions.loadable(checkpoint, store)
-        common = [
-            InclusiveRange(max(a.first, b.first), min(a.last, b.last))
-            for a in common
-            for b in own
-            if max(a.first, b.first) <= min(a.last, b.last)
-        ]
+        common = intersect(common, state_versions.loadable(checkpoint, store))
     return common
 
 
 def _without(store: StateStore, bad: Mapping[str, str]) -> StateStore:
     if not any(path.startswith(f"{store.folder}/") for path in bad):
         return store
-    return replace(store, files=tuple(one for one in store.files if f"{store.folder}/{one.name}" not in bad))
+    return replace(store, files=tuple(file for file in store.files if f"{store.folder}/{file.name}" not in bad))
 
 
 def _has_ids(checkpoint: CheckpointSnapshot) -> bool:
-    return any(one.uid for store in checkpoint.stores[:1] for one in store.files[-1:])
+    return any(file.uid for store in checkpoint.stores[:1] for file in store.files[-1:])

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from respool.checkpoint import provenance
 from respool.errors import CheckpointError, CheckpointNotFoundError, UnreadableFileError
-from respool.format import layout, logs, positions, state_schema
+from respool.format import layout, logs, state_schema
 from respool.format.model import CommitLogEntry, OffsetLogEntry, StateStore
 from respool.storage.folder import FolderListing, FolderReader, read_error
 
@@ -76,6 +76,10 @@ class CheckpointSnapshot:
         """Return what a batch was to read; raise CheckpointError when its file is not there, or damaged."""
         return self._log(f"offsets/{batch}", logs.parse_offset_log)
 
+    def kafka_ends(self, batch: int) -> dict[tuple[str, int], int]:
+        """Return the next Kafka offsets to read after a batch, by topic and partition; raise as `planned` does."""
+        return self.planned(batch).kafka_ends()
+
     def newest_planned(self) -> OffsetLogEntry:
         """Return what the newest batch was to read, or the newest one whose file is not damaged."""
         for batch in reversed(self.offsets):
@@ -97,19 +101,19 @@ class CheckpointSnapshot:
         for path in self._operator_metadata(operator):
             with suppress(CheckpointError):  # Spark, too, does without it
                 return self._log(path, logs.operator_stores)
-        return tuple(sorted({one.name for one in self.stores if one.operator == operator}))
+        return tuple(sorted({store.name for store in self.stores if store.operator == operator}))
 
     def partitions(self, batch: int) -> int | None:
         """Return how many partitions the state has that a batch reads or writes, as far as the checkpoint says."""
-        found = self.planned(batch).conf.get("spark.sql.shuffle.partitions")
-        return int(found) if found else None
+        setting = self.planned(batch).conf.get("spark.sql.shuffle.partitions")
+        return int(setting) if setting else None
 
     def partitions_of(self, operator: int, partitions: int | None) -> int:
         """Return how many partitions an operator has, when the query's number of partitions is this or unknown.
 
         An operator whose state has no key, as a total of all rows or a limit, has one.
         """
-        own = {one.partition for one in self.stores if one.operator == operator}
+        own = {store.partition for store in self.stores if store.operator == operator}
         if partitions is None:
             return max(own, default=-1) + 1
         return 1 if own == {0} and partitions > 1 and self._has_no_key(operator) else partitions
@@ -118,7 +122,7 @@ class CheckpointSnapshot:
         path = f"state/{operator}/0/_metadata/schema"
         if path not in self._read:
             try:
-                keys = [one.key["fields"] for one in state_schema.families(self.files.read(path))]
+                keys = [family.key["fields"] for family in state_schema.families(self.files.read(path))]
                 self._read[path] = all(field["type"] == "void" for fields in keys for field in fields)
             except (OSError, CheckpointError, ValueError, KeyError, TypeError):
                 self._read[path] = False  # it will be told where it is needed
@@ -132,48 +136,47 @@ class CheckpointSnapshot:
         return [f"{base}/v2/{runs[-1]}"] if runs else []
 
     def _log(self, path: str, parse: Callable[[str, str], T]) -> T:
-        found = self._read.get(path)
-        if found is None:
+        content = self._read.get(path)
+        if content is None:
             try:
-                found = self.files.read(path)
+                content = self.files.read(path)
             except (OSError, CheckpointError) as error:
-                found = error
-        if isinstance(found, bytes):
+                content = error
+        if isinstance(content, bytes):
             try:
-                found = parse(path, logs.decode(path, found))
+                content = parse(path, logs.decode(path, content))
             except CheckpointError as error:
-                found = error
-        self._read[path] = found
-        if isinstance(found, FileNotFoundError):
-            raise UnreadableFileError(path, "is missing") from found
-        if isinstance(found, CheckpointError):
-            raise found
-        if isinstance(found, Exception):
-            raise read_error(path, found) from found
-        result: T = found
+                content = error
+        self._read[path] = content
+        if isinstance(content, FileNotFoundError):
+            raise UnreadableFileError(path, "is missing") from content
+        if isinstance(content, CheckpointError):
+            raise content
+        if isinstance(content, Exception):
+            raise read_error(path, content) from content
+        result: T = content
         return result
 
 
 def with_companions(checkpoint: CheckpointSnapshot, paths: Sequence[str]) -> list[str]:
     """Return the paths, each with its checksum files, which are of no use without it."""
     names: dict[str, set[str]] = {}
-    found: dict[str, None] = {}
+    result: dict[str, None] = {}
     for path in paths:
         folder, _, name = path.rpartition("/")
         if folder not in names:
             names[folder] = set(checkpoint.folders.get(folder, ()))
-        found[path] = None
-        for one in layout.companions(name, names[folder]):
-            found[f"{folder}/{one}" if folder else one] = None
-    return list(found)
+        result[path] = None
+        for companion in layout.companions(name, names[folder]):
+            result[f"{folder}/{companion}" if folder else companion] = None
+    return list(result)
 
 
 def topics(checkpoint: CheckpointSnapshot) -> set[str]:
     """Return the Kafka topics that the query read in its newest batch."""
     if not checkpoint.offsets:
         return set()
-    newest = checkpoint.newest_planned()
-    return {topic for source in newest.sources for topic, _ in positions.kafka_parts(source.end)}
+    return {topic for topic, _ in checkpoint.newest_planned().kafka_ends()}
 
 
 def require_listed(checkpoint: CheckpointSnapshot) -> None:
@@ -187,6 +190,6 @@ def require_checkpoint(checkpoint: CheckpointSnapshot) -> None:
     known = {"offsets", "commits", "state", "sources"} & {folder.split("/")[0] for folder in checkpoint.folders}
     if not known and "metadata" not in checkpoint.folders[""]:
         inside = sorted({folder.split("/")[0] for folder in checkpoint.folders if folder} | set(checkpoint.folders[""]))
-        found = f"it holds {', '.join(inside[:5])}" + (" …" if inside[5:] else "") if inside else "it is empty"
-        problem = f"{found}; expected the file metadata and the folders offsets and commits"
+        content = f"it holds {', '.join(inside[:5])}" + (" …" if inside[5:] else "") if inside else "it is empty"
+        problem = f"{content}; expected the file metadata and the folders offsets and commits"
         raise CheckpointNotFoundError(checkpoint.root, problem)

@@ -13,6 +13,7 @@ from respool.errors import BatchUnavailableError, CheckpointError, DamagedFileEr
 from respool.format.model import SNAPSHOTS, InclusiveRange, StateFile, StateStore, spans
 from respool.format.state_files import sst_files
 from respool.storage.folder import read_error
+from respool.text import number_range
 
 
 @dataclass(frozen=True)
@@ -32,53 +33,53 @@ class StateLoad:
 
 def loadable(checkpoint: CheckpointSnapshot, store: StateStore) -> list[InclusiveRange]:
     """Return the versions of a store for which all files are there, by their names."""
-    files = own_files(checkpoint, store)
-    snapshots = sorted({one.version for one in files if one.kind in SNAPSHOTS} | {0})
-    runs = spans(sorted({one.version for one in files if one.kind not in SNAPSHOTS}))
+    files = committed_files(checkpoint, store)
+    snapshots = sorted({file.version for file in files if file.kind in SNAPSHOTS} | {0})
+    runs = spans(sorted({file.version for file in files if file.kind not in SNAPSHOTS}))
     starts = [run.first for run in runs]
-    found: list[InclusiveRange] = []
+    ranges: list[InclusiveRange] = []
     for version in snapshots:
         at = bisect_right(starts, version + 1) - 1
         last = runs[at].last if at >= 0 and runs[at].last > version else version
-        if found and found[-1].last >= version - 1:
-            found[-1] = InclusiveRange(found[-1].first, max(found[-1].last, last))
+        if ranges and ranges[-1].last >= version - 1:
+            ranges[-1] = InclusiveRange(ranges[-1].first, max(ranges[-1].last, last))
         else:
-            found.append(InclusiveRange(version, last))
-    return found
+            ranges.append(InclusiveRange(version, last))
+    return ranges
 
 
 def load_of(checkpoint: CheckpointSnapshot, store: StateStore, version: int) -> StateLoad:
     """Return the files that make a version; raise CheckpointError that names what is missing."""
     if version == 0:
         return StateLoad(store, None, ())
-    files = [one for one in own_files(checkpoint, store) if one.version <= version]
-    snapshot = max((one for one in files if one.kind in SNAPSHOTS), key=lambda one: one.version, default=None)
+    files = [file for file in committed_files(checkpoint, store) if file.version <= version]
+    snapshot = max((file for file in files if file.kind in SNAPSHOTS), key=lambda file: file.version, default=None)
     start = snapshot.version if snapshot else 0
-    by_version = {one.version: one for one in files if one.kind not in SNAPSHOTS and one.version > start}
+    by_version = {file.version: file for file in files if file.kind not in SNAPSHOTS and file.version > start}
     count = version - start - len(by_version)
     if count:
         first = next(number for number in range(start + 1, version + 1) if number not in by_version)
         last = next(number for number in range(version, start, -1) if number not in by_version)
-        what = f"version {first}" if count == 1 else f"versions {first} to {last}"
+        what = f"{'version' if count == 1 else 'versions'} {number_range(first, last)}"
         since = f"its newest snapshot is of version {start}" if snapshot else "it has no snapshot"
         raise BatchUnavailableError(f"The state of {store.place} lacks {what}: {since}")
     return StateLoad(store, snapshot, tuple(by_version[number] for number in range(start + 1, version + 1)))
 
 
-def own_files(checkpoint: CheckpointSnapshot, store: StateStore) -> list[StateFile]:
+def committed_files(checkpoint: CheckpointSnapshot, store: StateStore) -> list[StateFile]:
     """Return the files of a store that belong to committed batches: all of them, but for state format 2."""
-    if not any(one.uid for one in store.files):
+    if not any(file.uid for file in store.files):
         return list(store.files)
     expected = _ids(checkpoint, store)
     many: dict[int, set[str | None]] = {}
-    for one in store.files:
-        many.setdefault(one.version, set()).add(one.uid)
+    for file in store.files:
+        many.setdefault(file.version, set()).add(file.uid)
 
-    def belongs(one: StateFile) -> bool:
-        wanted = expected(one.version)
-        return one.uid == wanted if wanted else len(many[one.version]) == 1
+    def belongs(file: StateFile) -> bool:
+        wanted = expected(file.version)
+        return file.uid == wanted if wanted else len(many[file.version]) == 1
 
-    return [one for one in store.files if belongs(one)]
+    return [file for file in store.files if belongs(file)]
 
 
 def damaged_snapshots(checkpoint: CheckpointSnapshot, loads: Iterable[StateLoad]) -> dict[str, str]:
@@ -86,28 +87,28 @@ def damaged_snapshots(checkpoint: CheckpointSnapshot, loads: Iterable[StateLoad]
 
     The zips are read, together where the store can; of SST files it is asked whether they are there, and how large.
     """
-    wanted = {f"{one.store.folder}/{one.snapshot.name}": one for one in loads if one.snapshot is not None}
-    zips = {path: one for path, one in wanted.items() if path.endswith(".zip")}
-    found: dict[str, str] = {}
+    wanted = {f"{load.store.folder}/{load.snapshot.name}": load for load in loads if load.snapshot is not None}
+    zips = {path: load for path, load in wanted.items() if path.endswith(".zip")}
+    damaged: dict[str, str] = {}
     needed: dict[str, dict[str, int]] = {}  # by zip: SST files and their sizes
     for path, data in checkpoint.files.read_many(list(zips)).items():
         if isinstance(data, Exception):
-            found[path] = read_error(path, data).summary
+            damaged[path] = read_error(path, data).summary
             continue
         try:
             tables = sst_files(path, data)
         except DamagedFileError as error:
-            found[path] = error.summary
+            damaged[path] = error.summary
             continue
         needed[path] = {f"{zips[path].store.folder}/SSTs/{name}": size for name, size in tables.items()}
-    facts = checkpoint.files.facts({one for tables in needed.values() for one in tables})
+    facts = checkpoint.files.facts({table for tables in needed.values() for table in tables})
     for path, tables in needed.items():
-        wrong = [one for one, size in tables.items() if one not in facts or facts[one].size != size]
+        wrong = [table for table, size in tables.items() if table not in facts or facts[table].size != size]
         if wrong:
             name, more = wrong[0].rpartition("/")[2], f", and {len(wrong) - 1} more" if wrong[1:] else ""
             what = "has another size" if wrong[0] in facts else "is missing"
-            found[path] = f"{path} needs SSTs/{name}{more}, which {what}"
-    return found
+            damaged[path] = f"{path} needs SSTs/{name}{more}, which {what}"
+    return damaged
 
 
 def _ids(checkpoint: CheckpointSnapshot, store: StateStore) -> Callable[[int], str | None]:

@@ -109,8 +109,8 @@ def summarize(checkpoint: CheckpointSnapshot, newest: int | None = 100) -> Check
     """Return what a checkpoint holds; of its batches only so many of the newest are read, None for all."""
     require_checkpoint(checkpoint)
     shown = checkpoint.offsets if newest is None else checkpoint.offsets[-newest:]
-    before = [one - 1 for one in shown[:1] if checkpoint.has("offsets", one - 1)]
-    checkpoint.read_ahead([f"offsets/{one}" for one in (*before, *shown)])
+    before = [batch - 1 for batch in shown[:1] if checkpoint.has("offsets", batch - 1)]
+    checkpoint.read_ahead([f"offsets/{batch}" for batch in (*before, *shown)])
     query_id = None
     with suppress(CheckpointError):
         query_id = checkpoint.query_id
@@ -122,7 +122,7 @@ def summarize(checkpoint: CheckpointSnapshot, newest: int | None = 100) -> Check
         oldest=checkpoint.offsets[0] if checkpoint.offsets else -1,
         newest=checkpoint.offsets[-1] if checkpoint.offsets else -1,
         next_batch=checkpoint.next_batch,
-        batches=tuple(_batch(checkpoint, one) for one in shown),
+        batches=tuple(_batch(checkpoint, batch) for batch in shown),
         operators=tuple(_operators(checkpoint)),
         reachable=tuple(reachability.reachable(checkpoint)),
         earliest=reachability.earliest(checkpoint),
@@ -149,45 +149,47 @@ def _settings(checkpoint: CheckpointSnapshot) -> dict[str, str]:
 def _batch(checkpoint: CheckpointSnapshot, batch: int) -> BatchFacts:
     committed = checkpoint.has("commits", batch) or batch < max(checkpoint.commits, default=-1)
     try:
-        found = checkpoint.planned(batch)
+        entry = checkpoint.planned(batch)
     except CheckpointError as error:
         return BatchFacts(batch, None, None, (), committed, str(error))
     readings = tuple(
-        positions.reading(one.source, start, one.end, reachability.source_kind(checkpoint, one.source, one.end))
-        for one, start in zip(found.sources, _starts(checkpoint, batch, found), strict=True)
+        positions.reading(
+            source.source, start, source.end, reachability.source_kind(checkpoint, source.source, source.end)
+        )
+        for source, start in zip(entry.sources, _starts(checkpoint, batch, entry), strict=True)
     )
-    return BatchFacts(batch, found.timestamp_ms, found.watermark_ms, readings, committed, None)
+    return BatchFacts(batch, entry.timestamp_ms, entry.watermark_ms, readings, committed, None)
 
 
-def _starts(checkpoint: CheckpointSnapshot, batch: int, found: OffsetLogEntry) -> list[object]:
+def _starts(checkpoint: CheckpointSnapshot, batch: int, entry: OffsetLogEntry) -> list[object]:
     """Return where each source of a batch began: where the batch before ended."""
     if batch == 0:
-        return [reachability.beginning(checkpoint, one.source) for one in found.sources]
+        return [reachability.initial_position(checkpoint, source.source) for source in entry.sources]
     try:
         before = checkpoint.planned(batch - 1)
     except CheckpointError:
-        return [positions.UNKNOWN for _ in found.sources]
-    return [before.end(one.source) for one in found.sources]
+        return [positions.UNKNOWN for _ in entry.sources]
+    return [before.end(source.source) for source in entry.sources]
 
 
 def _operators(checkpoint: CheckpointSnapshot) -> list[OperatorFacts]:
-    found = []
-    for number in sorted({one.operator for one in checkpoint.stores}):
-        stores = [one for one in checkpoint.stores if one.operator == number]
-        files = [(f"{store.folder}/{one.name}", one) for store in stores for one in store.files]
+    facts_by_operator = []
+    for number in sorted({store.operator for store in checkpoint.stores}):
+        stores = [store for store in checkpoint.stores if store.operator == number]
+        files = [(f"{store.folder}/{file.name}", file) for store in stores for file in store.files]
         tables = [f"{store.folder}/SSTs/{name}" for store in stores for name in store.tables if name.endswith(".sst")]
-        kinds = Counter(one.kind for _, one in files) + Counter({"sst": len(tables)})
+        kinds = Counter(file.kind for _, file in files) + Counter({"sst": len(tables)})
         facts = checkpoint.files.facts([*(path for path, _ in files), *tables])
-        versions = [one.version for _, one in files]
-        found.append(
+        versions = [file.version for _, file in files]
+        facts_by_operator.append(
             OperatorFacts(
                 operator=number,
-                stores=tuple(dict.fromkeys(one.name for one in stores)),
-                partitions=len({one.partition for one in stores}),
+                stores=tuple(dict.fromkeys(store.name for store in stores)),
+                partitions=len({store.partition for store in stores}),
                 versions=InclusiveRange(min(versions), max(versions)) if versions else None,
-                unique_ids=any(one.uid for _, one in files),
+                unique_ids=any(file.uid for _, file in files),
                 kinds=dict(kinds),
-                size=sum(one.size for one in facts.values()),
+                size=sum(info.size for info in facts.values()),
             )
         )
-    return found
+    return facts_by_operator

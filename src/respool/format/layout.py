@@ -36,11 +36,6 @@ def batch(name: str) -> int | None:
     return int(name) if _BATCH.fullmatch(name) else None
 
 
-def entry(name: str) -> int | None:
-    """Return the number of an entry of a log of files, from its name, which can end with `.compact`."""
-    return batch(name.removesuffix(".compact"))
-
-
 def operator(name: str) -> int | None:
     """Return the number of an operator, or of a partition, from the name of its folder; None for any other name."""
     return int(name) if _OPERATOR.fullmatch(name) else None
@@ -48,7 +43,7 @@ def operator(name: str) -> int | None:
 
 def stores(folders: Mapping[str, list[str]]) -> tuple[StateStore, ...]:
     """Return the state stores of a checkpoint, by operator, partition and name."""
-    found = []
+    result = []
     for folder, names in folders.items():
         place = _STORE.fullmatch(folder)
         if place is None or place[3] in _NO_STORE:
@@ -58,8 +53,8 @@ def stores(folders: Mapping[str, list[str]]) -> tuple[StateStore, ...]:
         if not files and not strange and place[3] is None and _has_named(folder, folders):
             continue
         tables = frozenset(folders.get(f"{folder}/SSTs", ()))
-        found.append(StateStore(int(place[1]), int(place[2]), place[3] or "default", folder, files, tables, strange))
-    return tuple(sorted(found, key=lambda one: (one.operator, one.partition, one.name)))
+        result.append(StateStore(int(place[1]), int(place[2]), place[3] or "default", folder, files, tables, strange))
+    return tuple(sorted(result, key=lambda store: (store.operator, store.partition, store.name)))
 
 
 def state_file(name: str) -> StateFile | None:
@@ -70,18 +65,34 @@ def state_file(name: str) -> StateFile | None:
 
 def run_files(folders: Mapping[str, list[str]]) -> list[tuple[int, str]]:
     """Return what a query wrote once in each of its runs, with the first batch of that run."""
-    found = []
+    files = []
     for folder, names in folders.items():
         if _RUN.fullmatch(folder):
             numbers = ((_RUN_FILE.fullmatch(name), name) for name in names)
-            found += [(int(number[1]), f"{folder}/{name}") for number, name in numbers if number]
-    return sorted(found)
+            files += [(int(number[1]), f"{folder}/{name}") for number, name in numbers if number]
+    return sorted(files)
+
+
+def store_folder(operator: int, partition: int, store: str) -> str:
+    """Return the folder of a state store."""
+    return f"state/{operator}/{partition}" + ("" if store == "default" else f"/{store}")
+
+
+def hidden_checksum(path: str) -> str:
+    """Return the path of Hadoop's checksum file of a file: `folder/.name.crc`."""
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}.{name}.crc"
+
+
+def visible_checksum(path: str) -> str:
+    """Return the path of Spark's own checksum file of a file: `folder/name.crc`."""
+    return f"{path}.crc"
 
 
 def companions(name: str, names: "frozenset[str] | set[str]") -> list[str]:
     """Return the checksum files of a file, among the names of its folder: Hadoop's hidden ones and Spark's own."""
-    own = f"{name}.crc"
-    return [one for one in (f".{name}.crc", own, f".{own}.crc") if one in names]
+    own = visible_checksum(name)
+    return [companion for companion in (hidden_checksum(name), own, hidden_checksum(own)) if companion in names]
 
 
 def is_companion(name: str) -> bool:
@@ -109,4 +120,4 @@ def _state_files(names: Iterable[str]) -> tuple[tuple[StateFile, ...], tuple[str
 
 def _has_named(folder: str, folders: Mapping[str, list[str]]) -> bool:
     inside = f"{folder}/"
-    return any(one.startswith(inside) and one[len(inside) :] not in _NO_STORE for one in folders)
+    return any(other.startswith(inside) and other[len(inside) :] not in _NO_STORE for other in folders)

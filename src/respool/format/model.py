@@ -6,8 +6,11 @@ version 0 is empty.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, Literal, NamedTuple
+
+from respool.format.positions import kafka_parts
+from respool.text import number_ranges
 
 StateKind = Literal["delta", "snapshot", "changelog", "zip"]
 MOST_PARTITIONS = 100_000  # of a query's state; more than any query has
@@ -46,8 +49,12 @@ class OffsetLogEntry:
     sources: tuple[SourceOffsets, ...]
 
     def end(self, source: str) -> Any:
-        """Return the position of a source, None when it has none."""
-        return next((one.end for one in self.sources if one.source == source), None)
+        """Return the position of a source; None when it has none."""
+        return next((entry.end for entry in self.sources if entry.source == source), None)
+
+    def kafka_ends(self) -> dict[tuple[str, int], int]:
+        """Return the next Kafka offsets to read after the batch, by topic and partition."""
+        return {partition: end for source in self.sources for partition, end in kafka_parts(source.end).items()}
 
 
 @dataclass(frozen=True)
@@ -132,23 +139,33 @@ class InclusiveRange:
     first: int
     last: int
 
+    def __contains__(self, number: int) -> bool:
+        """Return whether a number is in the range."""
+        return self.first <= number <= self.last
+
+
+def intersect(some: Iterable[InclusiveRange], others: Iterable[InclusiveRange]) -> list[InclusiveRange]:
+    """Return the ranges of numbers that are both in one of `some` and in one of `others`."""
+    bounds = ((max(a.first, b.first), min(a.last, b.last)) for a, b in product(some, others))
+    return [InclusiveRange(first, last) for first, last in bounds if first <= last]
+
 
 def spans(numbers: Sequence[int]) -> list[InclusiveRange]:
     """Return sorted numbers as runs without a gap."""
-    found: list[InclusiveRange] = []
+    runs: list[InclusiveRange] = []
     if not numbers:
-        return found
+        return runs
     if numbers[-1] - numbers[0] + 1 == len(numbers):  # no gap at all, the common case
         return [InclusiveRange(numbers[0], numbers[-1])]
     start = numbers[0]
     for before, after in pairwise(numbers):
         if after != before + 1:
-            found.append(InclusiveRange(start, before))
+            runs.append(InclusiveRange(start, before))
             start = after
-    found.append(InclusiveRange(start, numbers[-1]))
-    return found
+    runs.append(InclusiveRange(start, numbers[-1]))
+    return runs
 
 
-def spans_text(found: Iterable[InclusiveRange]) -> str:
-    """Return batches for people."""
-    return ", ".join(f"{one.first}" if one.first == one.last else f"{one.first} to {one.last}" for one in found)
+def spans_text(ranges: Iterable[InclusiveRange]) -> str:
+    """Return ranges as text: '3, 5 to 12'."""
+    return number_ranges((span.first, span.last) for span in ranges)

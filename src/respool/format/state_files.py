@@ -45,8 +45,8 @@ def _named(path: str, data: bytes) -> tuple[dict[str, int], tuple[str, ...]]:
     try:
         _, _, text = _zip_metadata(data).partition(b"\n")
         facts = Fields(parse_json(text), "its metadata")
-        tables = facts.objects("sstFiles", lambda one: (one.file_name("dfsSstFileName"), one.whole("sizeBytes")))
-        logs = facts.objects("logFiles", lambda one: one.file_name("dfsLogFileName")) if "logFiles" in facts else ()
+        tables = facts.objects("sstFiles", lambda table: (table.file_name("dfsSstFileName"), table.whole("sizeBytes")))
+        logs = facts.objects("logFiles", lambda log: log.file_name("dfsLogFileName")) if "logFiles" in facts else ()
         return dict(tables), logs
     except (Malformed, *_DAMAGED) as error:
         raise DamagedFileError(path, str(error)) from error
@@ -55,7 +55,7 @@ def _named(path: str, data: bytes) -> tuple[dict[str, int], tuple[str, ...]]:
 def _zip_metadata(data: bytes) -> bytes:
     """Return the metadata in a zip, once all that is in the zip fits its checksums."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        size = sum(one.file_size for one in archive.infolist())
+        size = sum(entry.file_size for entry in archive.infolist())
         most = _MOST_PACKED * len(data) + _MOST_SMALL
         if size > most:
             raise Malformed(f"it says that {size:,} bytes are in it; at most {most:,} were expected")
@@ -77,7 +77,7 @@ def checksum(data: bytes, hidden: bytes) -> str | None:
     if size <= 0:
         return None
     sums = memoryview(hidden)[8:]
-    expected = (one for (one,) in struct.iter_unpack(">I", sums[: len(sums) - len(sums) % 4]))
+    expected = (value for (value,) in struct.iter_unpack(">I", sums[: len(sums) - len(sums) % 4]))
     view = memoryview(data)
     for at in range(0, len(data), size):
         if zlib.crc32(view[at : at + size]) != next(expected, None):
@@ -99,5 +99,5 @@ def spark_checksum(data: bytes, visible: bytes) -> str | None:
         return f"it has {len(data):,} bytes, its checksum file says {size:,}"
     if algorithm != "CRC32C":
         return None
-    found = int(google_crc32c.value(data))
-    return None if found == expected & 0xFFFFFFFF else "it does not fit its checksum file"
+    actual = int(google_crc32c.value(data))
+    return None if actual == expected & 0xFFFFFFFF else "it does not fit its checksum file"

@@ -55,7 +55,7 @@ def families(data: bytes) -> tuple[ColumnFamily, ...]:
 
 def _families(data: bytes, at: int, version: str) -> tuple[ColumnFamily, ...]:
     count, at = _number(data, at) if version == "v3" else (1, at)
-    found = []
+    families = []
     for _ in range(count):
         name, schemas = DEFAULT, []
         for part in _PARTS[version]:
@@ -64,8 +64,8 @@ def _families(data: bytes, at: int, version: str) -> tuple[ColumnFamily, ...]:
                 name = text
             else:
                 schemas.append(parse_json(text))
-        found.append(ColumnFamily(name, schemas[0], schemas[1]))
-    return tuple(found)
+        families.append(ColumnFamily(name, schemas[0], schemas[1]))
+    return tuple(families)
 
 
 def _part(data: bytes, at: int, part: str) -> tuple[str, int]:

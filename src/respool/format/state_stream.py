@@ -68,7 +68,7 @@ def is_known(codec: str) -> bool:
 
 
 def _codec(codec: str) -> str | None:
-    return next((one for one in _CODECS if one in codec.lower()), None)
+    return next((name for name in _CODECS if name in codec.lower()), None)
 
 
 def has_checksums(codec: str) -> bool:

@@ -21,24 +21,22 @@ Either way a run's JVM holds the checkpoint together with its Python process, wh
 import json
 import os
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from respool import process
 from respool.errors import CheckpointError
 from respool.locations import OWN, local_path
 from respool.storage import local_lock
-from respool.storage.folder import FolderWriter
-from respool.storage.local_lock import LocalLock
-from respool.storage.open import open_writer
-from respool.storage.remote import RemoteFolder
+from respool.storage.folder import FolderReader, FolderWriter
+from respool.storage.local_lock import LocalLock, LockingJvm
+from respool.storage.open import open_reader
+from respool.storage.remote import RemoteWriter
 from respool.untrusted import Fields, Malformed, parse_json
 
 JVM_PATIENCE = 10.0  # seconds to wait for the JVM of a run that was killed
@@ -54,6 +52,7 @@ _MAX_PID = 2**31 - 1
 
 _held: "set[Lease]" = set()  # by this process; a JVM that starts holds them, too
 _held_lock = threading.Lock()
+_find_jvm: Callable[[], LockingJvm | None] | None = None
 
 
 class Lease:
@@ -92,10 +91,10 @@ class Lease:
         if self.lost is not None:
             raise CheckpointError(self.lost)
 
-    def extend_to(self, jvm: Any, pid: int) -> None:
+    def extend_to(self, jvm: LockingJvm) -> None:
         """Let the JVM of this process hold the checkpoint, too."""
         if self._lock is not None:
-            self._lock.extend_to(jvm, pid)
+            self._lock.extend_to(jvm)
 
     def close(self) -> None:
         """Release the checkpoint."""
@@ -126,31 +125,37 @@ def hold(checkpoint: str, patience: float = 0.0) -> Lease | None:
     try:
         jvm = _jvm()
         if jvm is not None:
-            lease.extend_to(jvm, _pid(jvm))
+            lease.extend_to(jvm)
     except BaseException:
         lease.close()
         raise
     return lease
 
 
-def extend_all(jvm: Any) -> None:
+def register_jvm(find: "Callable[[], LockingJvm | None]") -> None:
+    """Register the function that returns the JVM of this process, or None; `hold` calls it."""
+    global _find_jvm
+    _find_jvm = find
+
+
+def extend_all(jvm: LockingJvm) -> None:
     """Let a JVM that has started hold every checkpoint that this process holds."""
     with _held_lock:
         held = list(_held)
     for lease in held:
-        lease.extend_to(jvm, _pid(jvm))
+        lease.extend_to(jvm)
 
 
 def holder(checkpoint: str) -> str | None:
     """Return who holds a checkpoint now, for people; None when nobody does."""
     folder = local_path(checkpoint)
     if folder is not None:
-        found = local_lock.process_of(folder)
-        if found is not None:
-            return f"process {found}"
+        pid = local_lock.process_of(folder)
+        if pid is not None:
+            return f"process {pid}"
         jvm = local_lock.jvm_of(folder)
         return None if jvm is None else _stopping(jvm)
-    note = _read(open_writer(checkpoint))
+    note = _read(open_reader(checkpoint))
     if note is None or not note.counts():
         return None
     if note.is_here() and not note.process_lives():
@@ -170,7 +175,7 @@ def _held_by_jvm(checkpoint: str) -> bool:
     folder = local_path(checkpoint)
     if folder is not None:
         return local_lock.process_of(folder) is None and local_lock.jvm_of(folder) is not None
-    note = _read(open_writer(checkpoint))
+    note = _read(open_reader(checkpoint))
     return note is not None and note.counts() and note.is_here() and not note.process_lives()
 
 
@@ -178,14 +183,8 @@ def _stopping(jvm: str) -> str:
     return f"the JVM (process {jvm}) of a run that was killed; it ends within seconds, try again then"
 
 
-def _jvm() -> Any:
-    """Return the JVM that pyspark uses in this process; None when there is none."""
-    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
-    return getattr(context, "_jvm", None)
-
-
-def _pid(jvm: Any) -> int:
-    return int(jvm.java.lang.ProcessHandle.current().pid())
+def _jvm() -> LockingJvm | None:
+    return _find_jvm() if _find_jvm is not None else None
 
 
 def _hold_local(checkpoint: str, folder: Path) -> Lease | None:
@@ -195,7 +194,7 @@ def _hold_local(checkpoint: str, folder: Path) -> Lease | None:
 
 def _hold_remote(checkpoint: str) -> Lease | None:
     try:
-        lock = _RemoteLease.take(RemoteFolder(checkpoint))
+        lock = _RemoteLease.take(RemoteWriter(checkpoint))
     except CheckpointError as error:
         # Spark may well reach what this process cannot.
         return Lease(checkpoint, None, f"Nothing keeps a second run away from {checkpoint}: {error}")
@@ -263,7 +262,7 @@ class _Note:
         return not self.is_dead() and time.time() - self.renewed < _SECONDS
 
 
-def _read(files: FolderWriter) -> _Note | None:
+def _read(files: FolderReader) -> _Note | None:
     try:
         return _Note.parse(files.read(_LEASE))
     except FileNotFoundError:
@@ -277,12 +276,12 @@ class _RemoteLease:
         lost: Why it is lost, for people; None while it is held.
     """
 
-    def __init__(self, files: RemoteFolder) -> None:
+    def __init__(self, files: RemoteWriter) -> None:
         """Make a token; nothing is written yet."""
         self.lost: str | None = None
         self._files = files
         self._token = str(uuid4())
-        self._jvm: int | None = None
+        self._jvm_pid: int | None = None
         self._jvm_started = ""
         self._renewed = _now()  # the moment before the last read that was followed by a write
         self._writing = threading.Lock()
@@ -292,7 +291,7 @@ class _RemoteLease:
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
 
     @staticmethod
-    def take(files: RemoteFolder) -> "_RemoteLease | None":
+    def take(files: RemoteWriter) -> "_RemoteLease | None":
         """Take the lease; None when another process holds it."""
         lease = _RemoteLease(files)
         try:
@@ -310,15 +309,15 @@ class _RemoteLease:
                 return None  # it was renewed, or another process was faster
             if before.version is None:
                 time.sleep(_SETTLE)
-        found = _read(files)
-        if found is None or found.token != lease._token:
+        note = _read(files)
+        if note is None or note.token != lease._token:
             return None
         lease._thread.start()
         return lease
 
-    def extend_to(self, jvm: Any, pid: int) -> None:
+    def extend_to(self, jvm: LockingJvm) -> None:
         """Name the JVM in the lease: it counts while the JVM runs."""
-        self._jvm, self._jvm_started = pid, process.start_time(pid)
+        self._jvm_pid, self._jvm_started = jvm.pid, process.start_time(jvm.pid)
         try:
             self._renew()
         except CheckpointError as error:
@@ -341,8 +340,8 @@ class _RemoteLease:
             return  # the store does not answer: the lease runs out
         try:
             with suppress(CheckpointError):
-                found = _read(self._files)
-                if found is not None and found.token == self._token:
+                note = _read(self._files)
+                if note is not None and note.token == self._token:
                     self._files.delete(_LEASE)
         finally:
             self._writing.release()
@@ -375,11 +374,11 @@ class _RemoteLease:
             now, before = _now(), self._renewed
             try:
                 lease = self._files.versioned(_LEASE)
-                found = _Note.parse(lease.data)
+                note = _Note.parse(lease.data)
             except FileNotFoundError:
-                found = None
-            if found is None or found.token != self._token:
-                self._lose(_taken(found))
+                note = None
+            if note is None or note.token != self._token:
+                self._lose(_taken(note))
                 raise CheckpointError(self.lost or "")
             if not self._files.replace_version(_LEASE, lease, self._note()):
                 self._lose(_taken(_read(self._files)))
@@ -411,16 +410,16 @@ class _RemoteLease:
             "renewed": time.time(),
             "machine": process.machine(),
             "started": process.start_time(os.getpid()),
-            "jvm": self._jvm,
+            "jvm": self._jvm_pid,
             "jvm_started": self._jvm_started,
         }
         return json.dumps(facts).encode()
 
 
-def _taken(found: _Note | None) -> str:
-    if found is None:
+def _taken(note: _Note | None) -> str:
+    if note is None:
         return "was taken over or deleted while this process could not renew it"
-    return f"was taken over by process {found.process} on {found.host}"
+    return f"was taken over by process {note.process} on {note.host}"
 
 
 def _limit() -> float:
@@ -438,7 +437,7 @@ def _age(files: FolderWriter, note: _Note) -> float:
     probe = f"{OWN}/lease-{uuid4()}"
     files.replace(probe, b"")
     try:
-        times = [one.modified for one in files.facts([_LEASE, probe]).values()]
+        times = [info.modified for info in files.facts([_LEASE, probe]).values()]
     finally:
         files.delete(probe)
     if len(times) == 2 and times[0] is not None and times[1] is not None:

@@ -28,15 +28,12 @@ _TEMPORARY = re.compile(r"\..+\.\d+\.tmp")
 _FLAT = ("offsets", "commits")  # by far the largest folders; each entry counts as a batch, whatever it is
 
 
-class LocalFolder:
-    """A folder on a local disk."""
-
-    at_once = 1
+class LocalReader:
+    """Reads a folder on a local disk."""
 
     def __init__(self, root: Path) -> None:
-        """Take the folder."""
+        """Keep the folder's path; nothing is read yet."""
         self.root = str(root)
-        self._touched: set[str] = set()  # folders whose entries changed since the last `sync`
 
     def walk(self) -> FolderListing:
         """List all files, in one pass."""
@@ -82,14 +79,14 @@ class LocalFolder:
 
     def below(self, folder: str) -> list[str]:
         """Return the paths of all files in a folder and its folders; none when it is not there."""
-        found: list[str] = []
+        paths: list[str] = []
         pending = [folder]
         while pending:
             here = pending.pop()
             for entry in self._entries(here):
                 path = f"{here}/{entry.name}" if here else entry.name
-                (pending if entry.is_dir(follow_symlinks=False) else found).append(path)
-        return found
+                (pending if entry.is_dir(follow_symlinks=False) else paths).append(path)
+        return paths
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes."""
@@ -102,13 +99,13 @@ class LocalFolder:
 
     def read_many(self, paths: Sequence[str]) -> dict[str, bytes | Exception]:
         """Return the bytes of files, or what went wrong with each."""
-        found: dict[str, bytes | Exception] = {}
+        contents: dict[str, bytes | Exception] = {}
         for path in paths:
             try:
-                found[path] = self.read(path)
+                contents[path] = self.read(path)
             except (OSError, CheckpointError) as error:
-                found[path] = error
-        return found
+                contents[path] = error
+        return contents
 
     def chunks(self, path: str) -> Iterator[bytes]:
         """Yield a file's bytes, piece by piece."""
@@ -118,7 +115,7 @@ class LocalFolder:
 
     def facts(self, paths: Iterable[str]) -> dict[str, FileInfo]:
         """Return the facts of those files that are there; what a link leads to is not."""
-        found = {}
+        infos = {}
         inside: dict[str, bool] = {}
         base = f"{self.root}/"
         for path in paths:
@@ -131,8 +128,98 @@ class LocalFolder:
                 known = os.lstat(base + path)
             except (OSError, ValueError):
                 continue
-            found[path] = FileInfo(known.st_size, known.st_mtime)
-        return found
+            infos[path] = FileInfo(known.st_size, known.st_mtime)
+        return infos
+
+    def temporary(self, folder: str) -> list[str]:
+        """Return the paths of files in one folder that `create` or `write` left when their process was killed."""
+        return [f"{folder}/{name}" if folder else name for name in self.names(folder) if _TEMPORARY.fullmatch(name)]
+
+    def _open(self, path: str) -> BinaryIO:
+        """Open a regular file, without ever waiting for somebody who writes to it."""
+        where = self._at(path)
+        try:
+            handle = os.open(where, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise
+        except OSError as error:  # a link, a socket, or a device without a driver cannot even be opened
+            with suppress(FileNotFoundError):
+                self._require_regular(path, os.lstat(where).st_mode, error)
+            raise
+        try:
+            self._require_regular(path, os.fstat(handle).st_mode)
+            return os.fdopen(handle, "rb")
+        except BaseException:
+            os.close(handle)
+            raise
+
+    def _require_regular(self, path: str, mode: int, cause: OSError | None = None) -> None:
+        if not stat.S_ISREG(mode):
+            raise UnreadableFileError(f"{self.root}/{path}", f"is {_kind(mode)}; expected a regular file") from cause
+
+    def _entries(self, folder: str) -> list["os.DirEntry[str]"]:
+        """Return the entries of a folder; none when it is not there."""
+        try:
+            with os.scandir(self._folder_at(folder)) as entries:
+                return list(entries)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def _at(self, path: str) -> str:
+        """Return where a file is; raise CheckpointError for a path that leads out of the folder."""
+        self._check(path)
+        self._refuse_links(path.split("/")[:-1])
+        return f"{self.root}/{path}"
+
+    def _folder_at(self, folder: str) -> str:
+        """Return where a folder is; raise CheckpointError for a path that leads out of the folder."""
+        if not folder:
+            return self.root
+        self._check(folder)
+        self._refuse_links(folder.split("/"))
+        return f"{self.root}/{folder}"
+
+    def _check(self, path: str) -> None:
+        try:
+            relative_path(path)
+        except ValueError as error:
+            raise CheckpointError(f"{self.root}: {error}. Nothing was done with it.") from None
+
+    def _refuse_links(self, parts: Sequence[str]) -> None:
+        """Raise CheckpointError when a folder is a link; FileNotFoundError when it is a file, and nothing is in it."""
+        where = self.root
+        for part in parts:
+            where = f"{where}/{part}"
+            try:
+                mode = os.lstat(where).st_mode
+            except FileNotFoundError:
+                return
+            if stat.S_ISLNK(mode):
+                raise UnreadableFileError(
+                    where,
+                    "is a symbolic link, and respool follows none inside a checkpoint, a savepoint or their store",
+                    "Put the folder itself in its place. Nothing was done with what it leads to.",
+                )
+            if not stat.S_ISDIR(mode):
+                raise FileNotFoundError(f"{where} is not a folder")
+
+    def _is_inside(self, folder: str) -> bool:
+        try:
+            self._folder_at(folder)
+        except (CheckpointError, OSError):
+            return False
+        return True
+
+
+class LocalWriter(LocalReader):
+    """Reads and changes a folder on a local disk."""
+
+    at_once = 1
+
+    def __init__(self, root: Path) -> None:
+        """Keep the folder's path; the folder is created by the first write."""
+        super().__init__(root)
+        self._touched: set[str] = set()  # folders whose entries changed since the last `sync`
 
     def exclusive(self) -> bool:
         """A link is made once."""
@@ -214,32 +301,6 @@ class LocalFolder:
                     os.close(handle)
         self._touched.clear()
 
-    def temporary(self, folder: str) -> list[str]:
-        """Return the paths of files in one folder that `create` or `write` left when their process was killed."""
-        return [f"{folder}/{name}" if folder else name for name in self.names(folder) if _TEMPORARY.fullmatch(name)]
-
-    def _open(self, path: str) -> BinaryIO:
-        """Open a regular file, without ever waiting for somebody who writes to it."""
-        where = self._at(path)
-        try:
-            handle = os.open(where, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            raise
-        except OSError as error:  # a link, a socket, or a device without a driver cannot even be opened
-            with suppress(FileNotFoundError):
-                self._require_regular(path, os.lstat(where).st_mode, error)
-            raise
-        try:
-            self._require_regular(path, os.fstat(handle).st_mode)
-            return os.fdopen(handle, "rb")
-        except BaseException:
-            os.close(handle)
-            raise
-
-    def _require_regular(self, path: str, mode: int, cause: OSError | None = None) -> None:
-        if not stat.S_ISREG(mode):
-            raise UnreadableFileError(f"{self.root}/{path}", f"is {_kind(mode)}; expected a regular file") from cause
-
     def _temporary(self, where: str, chunks: Iterable[bytes]) -> str:
         """Write a file next to one that it will replace, or that it will become; return its path."""
         new = os.path.join(os.path.dirname(where), f".{os.path.basename(where)}.{os.getpid()}.tmp")
@@ -286,59 +347,6 @@ class LocalFolder:
 
     def _touch(self, *places: str) -> None:
         self._touched.update(os.path.dirname(place) or "." for place in places)
-
-    def _entries(self, folder: str) -> list["os.DirEntry[str]"]:
-        """Return the entries of a folder; none when it is not there."""
-        try:
-            with os.scandir(self._folder_at(folder)) as entries:
-                return list(entries)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-
-    def _at(self, path: str) -> str:
-        """Return where a file is; raise CheckpointError for a path that leads out of the folder."""
-        self._check(path)
-        self._refuse_links(path.split("/")[:-1])
-        return f"{self.root}/{path}"
-
-    def _folder_at(self, folder: str) -> str:
-        """Return where a folder is; raise CheckpointError for a path that leads out of the folder."""
-        if not folder:
-            return self.root
-        self._check(folder)
-        self._refuse_links(folder.split("/"))
-        return f"{self.root}/{folder}"
-
-    def _check(self, path: str) -> None:
-        try:
-            relative_path(path)
-        except ValueError as error:
-            raise CheckpointError(f"{self.root}: {error}. Nothing was done with it.") from None
-
-    def _refuse_links(self, parts: Sequence[str]) -> None:
-        """Raise CheckpointError when a folder is a link; FileNotFoundError when it is a file, and nothing is in it."""
-        where = self.root
-        for part in parts:
-            where = f"{where}/{part}"
-            try:
-                mode = os.lstat(where).st_mode
-            except FileNotFoundError:
-                return
-            if stat.S_ISLNK(mode):
-                raise UnreadableFileError(
-                    where,
-                    "is a symbolic link, and respool follows none inside a checkpoint, a savepoint or their store",
-                    "Put the folder itself in its place. Nothing was done with what it leads to.",
-                )
-            if not stat.S_ISDIR(mode):
-                raise FileNotFoundError(f"{where} is not a folder")
-
-    def _is_inside(self, folder: str) -> bool:
-        try:
-            self._folder_at(folder)
-        except (CheckpointError, OSError):
-            return False
-        return True
 
 
 def _irregular(entry: "os.DirEntry[str]") -> str:

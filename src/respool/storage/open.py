@@ -1,5 +1,7 @@
 """Open a folder for reading or for writing, wherever it is."""
 
+from pathlib import Path
+
 from respool.errors import CheckpointError, CheckpointNotFoundError, UnreadableFileError
 from respool.locations import local_path
 from respool.storage.folder import FolderReader, FolderWriter
@@ -7,34 +9,41 @@ from respool.untrusted import file_name
 
 
 def open_reader(location: str) -> FolderReader:
-    """Return a reader of a folder that is there; raise CheckpointError when it is not."""
-    return open_writer(location)
-
-
-def new_writer(location: str) -> FolderWriter:
-    """Return a writer of a folder that need not be there yet: the first write makes it."""
+    """Return a reader of an existing folder; raise CheckpointError when the folder does not exist."""
     path = local_path(location)
-    if path is None or path.exists():
-        return open_writer(location)
-    from respool.storage.local import LocalFolder
+    if path is None:
+        from respool.storage.remote import RemoteReader
 
-    return LocalFolder(path)
+        return RemoteReader(location)
+    from respool.storage.local import LocalReader
+
+    return LocalReader(_existing(path))
 
 
 def open_writer(location: str) -> FolderWriter:
-    """Return a writer of a folder that is there; raise CheckpointError when it is not."""
+    """Return a writer of an existing folder; raise CheckpointError when the folder does not exist."""
+    path = local_path(location)
+    return new_writer(location if path is None else str(_existing(path)))
+
+
+def new_writer(location: str) -> FolderWriter:
+    """Return a writer of a folder that may be missing: the first write creates it."""
     path = local_path(location)
     if path is None:
-        from respool.storage.remote import RemoteFolder
+        from respool.storage.remote import RemoteWriter
 
-        return RemoteFolder(location)
+        return RemoteWriter(location)
+    from respool.storage.local import LocalWriter
+
+    return LocalWriter(_existing(path) if path.exists() else path)
+
+
+def _existing(path: Path) -> Path:
     if not path.exists():
         raise CheckpointNotFoundError(str(path), "the folder does not exist", "Name a pipeline, a folder or a URL.")
     if not path.is_dir():
         raise CheckpointNotFoundError(str(path), "it is a file; expected a checkpoint's folder")
-    from respool.storage.local import LocalFolder
-
-    return LocalFolder(path)
+    return path
 
 
 def open_inside(location: str, name: str) -> FolderReader:

@@ -2,7 +2,7 @@
 
 A file is created with a condition (`If-None-Match` on S3) where the store supports that: of several processes that
 create the same file at the same time, exactly one succeeds. A store that is compatible with S3 may ignore the condition
-or reject it, so it is tried: see `RemoteFiles.exclusive`. Where it does not work, a file is written after a look, and
+or reject it, so it is tried: see `RemoteWriter.exclusive`. Where it does not work, a file is written after a look, and
 the process whose content is there a second later has created it. This is not exclusive: a process may be slower.
 """
 
@@ -47,31 +47,26 @@ class _Conditions(NamedTuple):
     version: bool
 
 
-class RemoteFolder:
-    """A folder on a filesystem that fsspec knows: an object store, mostly."""
-
-    at_once = 16  # a store is far away, and serves many
+class RemoteReader:
+    """Reads a folder on a filesystem that fsspec supports, usually an object store."""
 
     def __init__(self, url: str) -> None:
-        """Take the URL; credentials come from where the filesystem's own library looks for them."""
+        """Open the filesystem of the URL; its own library finds the credentials."""
         self.root = url.rstrip("/")
         self._fs, self._path = _filesystem(self.root)
         protocol = self._fs.protocol
-        protocols = set((protocol,) if isinstance(protocol, str) else protocol)
-        self._renames = bool(_RENAMING & protocols)
-        self._in_memory = "memory" in protocols
-        self._is_s3 = "s3" in protocols
-        self._conditional = bool(_CONDITIONAL & protocols)
+        self._protocols = frozenset((protocol,) if isinstance(protocol, str) else protocol)
+        self._renames = bool(_RENAMING & self._protocols)
         self._listed: dict[str, FileInfo] = {}
 
     def walk(self) -> FolderListing:
         """List all files, in one pass; their facts come with it."""
-        found = self._find("")
-        if not found:
+        paths = self._find("")
+        if not paths:
             remedy = "Check the URL, and the account's permissions."
             raise CheckpointNotFoundError(self.root, "nothing is there", remedy)
         folders: dict[str, list[str]] = {"": []}
-        for path in found:
+        for path in paths:
             folder, _, name = path.rpartition("/")
             if folder.split("/", 1)[0] != OWN:
                 folders.setdefault(folder, []).append(name)
@@ -91,8 +86,8 @@ class RemoteFolder:
         if not paths:
             return {}
         with translate_errors(self.root):
-            found = self._fs.cat([self._at(path) for path in paths], on_error="return")
-        by_path = {self._relative(path): data for path, data in found.items()}
+            contents = self._fs.cat([self._at(path) for path in paths], on_error="return")
+        by_path = {self._relative(path): data for path, data in contents.items()}
         return {path: by_path.get(path, FileNotFoundError(path)) for path in paths}
 
     def chunks(self, path: str) -> Iterator[bytes]:
@@ -107,14 +102,14 @@ class RemoteFolder:
         """Return the names of the folders in one folder; none when it is not there."""
         with translate_errors(f"{self.root}/{folder}"):
             try:
-                found = self._fs.ls(self._at(folder), detail=True)
+                entries = self._fs.ls(self._at(folder), detail=True)
             except FileNotFoundError:
                 return []
-        return [self._relative(one["name"]).rpartition("/")[2] for one in found if one["type"] == "directory"]
+        return [self._relative(entry["name"]).rpartition("/")[2] for entry in entries if entry["type"] == "directory"]
 
     def facts(self, paths: Iterable[str]) -> dict[str, FileInfo]:
         """Return the facts of those files that are there, from the listing where it had them."""
-        found = {}
+        infos = {}
         for path in paths:
             known = self._listed.get(path)
             if known is None:
@@ -123,8 +118,56 @@ class RemoteFolder:
                 except ValueError:  # nothing inside the folder has such a path
                     continue
             if known is not None:
-                found[path] = known
-        return found
+                infos[path] = known
+        return infos
+
+    def _find(self, folder: str, depth: int | None = None) -> list[str]:
+        with translate_errors(self.root):
+            try:
+                entries = self._fs.find(self._at(folder), detail=True, maxdepth=depth)
+            except FileNotFoundError:  # of a bucket that is not there
+                entries = {}
+        self._listed.update({self._relative(path): _facts(info) for path, info in entries.items()})
+        return [self._relative(path) for path in entries]
+
+    def _ask(self, path: str) -> FileInfo | None:
+        with translate_errors(f"{self.root}/{path}"):
+            try:
+                return _facts(self._fs.info(self._at(path)))
+            except FileNotFoundError:
+                return None
+
+    def temporary(self, folder: str) -> list[str]:
+        """Return the paths of files in one folder that killed processes left: by `replace`, or to try the store."""
+        pattern = _TEMPORARY if self._renames else _PROBE
+        if not self._renames and folder != OWN:
+            return []
+        return [f"{folder}/{name}" for name in self.names(folder) if pattern.fullmatch(name)]
+
+    def _at(self, path: str) -> str:
+        """Return where a file or folder is; raise CheckpointError for a path that leads out of the folder."""
+        if not path:
+            return self._path
+        try:
+            return f"{self._path}/{relative_path(path)}"
+        except ValueError as error:
+            raise CheckpointError(f"{self.root}: {error}. Nothing was done with it.") from None
+
+    def _relative(self, path: str) -> str:
+        return path.removeprefix(self._path).lstrip("/")
+
+
+class RemoteWriter(RemoteReader):
+    """Reads and changes a folder on a filesystem that fsspec supports."""
+
+    at_once = 16  # object stores have high latency and serve many requests in parallel
+
+    def __init__(self, url: str) -> None:
+        """Open the filesystem of the URL; nothing is written yet."""
+        super().__init__(url)
+        self._in_memory = "memory" in self._protocols
+        self._is_s3 = "s3" in self._protocols
+        self._conditional = bool(_CONDITIONAL & self._protocols)
 
     def exclusive(self) -> bool:
         """Return whether exactly one of several processes that create the same file at the same time succeeds.
@@ -240,29 +283,6 @@ class RemoteFolder:
     def sync(self, everything: bool = False) -> None:
         """Nothing to wait for: a store's answer means that it is safe."""
 
-    def _find(self, folder: str, depth: int | None = None) -> list[str]:
-        with translate_errors(self.root):
-            try:
-                found = self._fs.find(self._at(folder), detail=True, maxdepth=depth)
-            except FileNotFoundError:  # of a bucket that is not there
-                found = {}
-        self._listed.update({self._relative(path): _facts(info) for path, info in found.items()})
-        return [self._relative(path) for path in found]
-
-    def _ask(self, path: str) -> FileInfo | None:
-        with translate_errors(f"{self.root}/{path}"):
-            try:
-                return _facts(self._fs.info(self._at(path)))
-            except FileNotFoundError:
-                return None
-
-    def temporary(self, folder: str) -> list[str]:
-        """Return the paths of files in one folder that killed processes left: by `replace`, or to try the store."""
-        pattern = _TEMPORARY if self._renames else _PROBE
-        if not self._renames and folder != OWN:
-            return []
-        return [f"{folder}/{name}" for name in self.names(folder) if pattern.fullmatch(name)]
-
     def _conditions(self) -> _Conditions:
         if not self._conditional:
             return _Conditions(absent=False, version=False)
@@ -327,18 +347,6 @@ class RemoteFolder:
             return self.read(path) == data
         except FileNotFoundError:
             return False
-
-    def _at(self, path: str) -> str:
-        """Return where a file or folder is; raise CheckpointError for a path that leads out of the folder."""
-        if not path:
-            return self._path
-        try:
-            return f"{self._path}/{relative_path(path)}"
-        except ValueError as error:
-            raise CheckpointError(f"{self.root}: {error}. Nothing was done with it.") from None
-
-    def _relative(self, path: str) -> str:
-        return path.removeprefix(self._path).lstrip("/")
 
 
 class _Rejected(CheckpointError):

@@ -16,7 +16,7 @@ from respool.checkpoint.planning.request import RewindContext, RewindRequest, To
 from respool.checkpoint.planning.rewind import RewindPlan, plan_rewind
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.savepoint.store import SavepointStore
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader
 from respool.storage.local_lock import processes_in
 from support.queries import write_files
 from support.savepoints import fork, restore, save
@@ -40,12 +40,12 @@ def plan(checkpoint: Path, batch: int, *, stopped: bool = False) -> RewindPlan:
     """Plan a rewind a day later, as of a checkpoint that respool does not run."""
     world = RewindContext(now=datetime.now(timezone.utc) + LATER, processes=processes_in(checkpoint))
     return plan_rewind(
-        CheckpointSnapshot(LocalFolder(checkpoint)), RewindRequest(ToBatch(batch), stopped=stopped), world
+        CheckpointSnapshot(LocalReader(checkpoint)), RewindRequest(ToBatch(batch), stopped=stopped), world
     )
 
 
 def why(made: RewindPlan) -> str:
-    return " | ".join(f"{one.why} {one.way_out}" for one in made.refusals)
+    return " | ".join(f"{refusal.why} {refusal.way_out}" for refusal in made.refusals)
 
 
 @contextmanager
@@ -76,9 +76,9 @@ def test_a_query_inside_a_long_batch_is_not_rewound(spark: "SparkSession", tmp_p
     with started(counts, checkpoint, "update") as query:
         await_(lambda: (checkpoint / "offsets" / "0").exists())
         # Spark need not have a file of the checkpoint open meanwhile: the batch without a commit is what can be seen.
-        told = why(plan(checkpoint, 0))
-        assert "Batch 0 is planned but not committed" in told
-        assert "--stopped" in told
+        reasons = why(plan(checkpoint, 0))
+        assert "Batch 0 is planned but not committed" in reasons
+        assert "--stopped" in reasons
         release.touch()
         query.processAllAvailable()
     await_(lambda: not processes_in(checkpoint))
@@ -126,10 +126,10 @@ def rows_of(spark: "SparkSession", table: str, checkpoint: Path) -> list[str]:
     """
     from pyspark.errors import StreamingQueryException
 
-    found: list[str] = []
+    texts: list[str] = []
 
     def collect(frame: "DataFrame", _: int) -> None:
-        found.extend(str(row.asDict()) for row in frame.collect())
+        texts.extend(str(row.asDict()) for row in frame.collect())
 
     for _ in range(5):
         rows = spark.readStream.format("delta").option("schemaTrackingLocation", str(checkpoint)).load(table)
@@ -137,7 +137,7 @@ def rows_of(spark: "SparkSession", table: str, checkpoint: Path) -> list[str]:
         query = writer.trigger(availableNow=True).start()
         with suppress(StreamingQueryException):
             query.awaitTermination(120)
-            return found
+            return texts
         if "METADATA_EVOLUTION" not in str(query.exception()):
             raise AssertionError(query.exception())
     raise AssertionError("the schema changes with every start")

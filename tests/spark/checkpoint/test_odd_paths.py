@@ -11,7 +11,7 @@ from respool.checkpoint.planning.request import RewindContext, RewindRequest, To
 from respool.checkpoint.planning.rewind import plan_rewind
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.verify.run import verify
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader, LocalWriter
 from support.queries import KINDS, run, write_files
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ def test_a_checkpoint_at_a_path_with_a_percent_sign_is_whole_and_can_be_rewound(
     folder = tmp_path / "a%41 b"
     source = write_files(folder / "input", range(BATCHES))
     results = run(spark, KIND[kind], source, folder / "checkpoint", BATCHES - 1)
-    checkpoint = CheckpointSnapshot(LocalFolder(folder / "checkpoint"))
-    assert [one for check in verify(checkpoint) for one in check.found if one.status == "broken"] == []
+    checkpoint = CheckpointSnapshot(LocalReader(folder / "checkpoint"))
+    assert [finding for check in verify(checkpoint) for finding in check.findings if finding.status == "broken"] == []
     request = RewindRequest(ToBatch(2), stopped=True)
     plan = plan_rewind(checkpoint, request, RewindContext(now=datetime.now(timezone.utc)))
     assert plan.refusals == ()  # the input files are there
-    apply.apply(plan.journal, LocalFolder(folder / "checkpoint"))
+    apply.apply(plan.journal, LocalWriter(folder / "checkpoint"))
     again = run(spark, KIND[kind], source, folder / "checkpoint", BATCHES - 1)
     assert {batch: results[batch] for batch in again} == again
     assert set(again) >= {2, 3}
-    after = verify(CheckpointSnapshot(LocalFolder(folder / "checkpoint")))
-    assert [one for check in after for one in check.found if one.status == "broken"] == []
+    after = verify(CheckpointSnapshot(LocalReader(folder / "checkpoint")))
+    assert [finding for check in after for finding in check.findings if finding.status == "broken"] == []

@@ -9,7 +9,7 @@ import pytest
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.savepoint.store import SavepointStore
 from respool.savepoint.verify import load
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader
 from support.queries import KINDS, run, state, write_files
 from support.savepoints import fork, save
 
@@ -44,10 +44,10 @@ def test_a_fork_does_what_the_original_did_and_needs_nothing_of_it(
     assert state(spark, kind, tmp_path / "fork", AT) == kept
     again = run(spark, kind, source, tmp_path / "fork", FILES - 1)
     assert again == {batch: rows for batch, rows in results.items() if batch > AT}
-    assert CheckpointSnapshot(LocalFolder(tmp_path / "fork")).query_id != saved.manifest.query_id
+    assert CheckpointSnapshot(LocalReader(tmp_path / "fork")).query_id != saved.manifest.query_id
 
 
-def test_what_spark_cannot_load_is_told(spark: "SparkSession", tmp_path: Path) -> None:
+def test_state_that_spark_cannot_load_is_reported(spark: "SparkSession", tmp_path: Path) -> None:
     kind = BY_NAME["rocksdb"]
     source = write_files(tmp_path / "input", range(2))
     run(spark, kind, source, tmp_path / "original", 1)

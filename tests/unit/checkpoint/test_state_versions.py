@@ -102,26 +102,26 @@ def test_only_files_with_the_id_of_the_commit_belong_to_a_version(tmp_path: Path
     checkpoint = written(tmp_path, logs)
     files = ["1_a0.changelog", "1_x.changelog", "2_a1.changelog", "2_b1.changelog", "3_a2.zip", "4_a3.zip"]
     first = store(*files)
-    assert [file.name for file in state_versions.own_files(checkpoint, first)] == [
+    assert [file.name for file in state_versions.committed_files(checkpoint, first)] == [
         "1_a0.changelog",
         "2_a1.changelog",
         "3_a2.zip",
         "4_a3.zip",  # no commit says which is right, and there is but one
     ]
     other = store("1_b0.changelog", "2_a1.changelog", partition=1)
-    assert [file.name for file in state_versions.own_files(checkpoint, other)] == ["1_b0.changelog"]
+    assert [file.name for file in state_versions.committed_files(checkpoint, other)] == ["1_b0.changelog"]
 
 
 def test_without_a_commit_several_files_of_a_version_belong_to_none(tmp_path: Path) -> None:
     checkpoint = written(tmp_path, {"metadata": "{}"})
     several = store("1_a.changelog", "2_a.changelog", "2_b.changelog")
-    assert [file.name for file in state_versions.own_files(checkpoint, several)] == ["1_a.changelog"]
+    assert [file.name for file in state_versions.committed_files(checkpoint, several)] == ["1_a.changelog"]
     same = store("1_a.changelog", "1_a.zip")
-    assert len(state_versions.own_files(checkpoint, same)) == 2
+    assert len(state_versions.committed_files(checkpoint, same)) == 2
 
 
 def test_files_without_ids_belong_to_their_versions(checkpoint: CheckpointSnapshot) -> None:
-    assert len(state_versions.own_files(checkpoint, store("1.delta", "1.snapshot"))) == 2
+    assert len(state_versions.committed_files(checkpoint, store("1.delta", "1.snapshot"))) == 2
 
 
 def test_ids_are_those_of_the_store_among_several(tmp_path: Path) -> None:
@@ -131,14 +131,14 @@ def test_ids_are_those_of_the_store_among_several(tmp_path: Path) -> None:
     }
     checkpoint = written(tmp_path, files)
     names = ["1_a.changelog", "1_b.changelog"]
-    assert [file.uid for file in state_versions.own_files(checkpoint, store(*names, name="right"))] == ["a"]
-    assert [file.uid for file in state_versions.own_files(checkpoint, store(*names, name="left"))] == ["b"]
+    assert [file.uid for file in state_versions.committed_files(checkpoint, store(*names, name="right"))] == ["a"]
+    assert [file.uid for file in state_versions.committed_files(checkpoint, store(*names, name="left"))] == ["b"]
 
 
 def test_a_damaged_commit_or_one_without_the_partition_names_no_id(tmp_path: Path) -> None:
     checkpoint = written(tmp_path, {"commits/0": "damaged", "commits/1": commit(ids={"0": [["a"]]})})
     files = store("1_x.changelog", "2_y.changelog", partition=1)
-    assert len(state_versions.own_files(checkpoint, files)) == 2
+    assert len(state_versions.committed_files(checkpoint, files)) == 2
 
 
 # RocksDB's zips

@@ -24,9 +24,9 @@ from respool.cli.app import app
 from respool.errors import CheckpointError
 from respool.savepoint.store import SavepointStore
 from respool.storage.folder import FolderWriter
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader, LocalWriter
 from respool.storage.open import open_writer
-from support.golden import unpack
+from support.checkpoints import unpack
 from support.savepoints import save
 
 OLD = datetime(2020, 1, 1, tzinfo=timezone.utc)
@@ -68,7 +68,7 @@ def is_untouched(outside: Path) -> bool:
 
 
 def everything(folder: Path) -> dict[str, bytes]:
-    return {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 # Paths
@@ -97,8 +97,8 @@ def test_a_path_that_leads_out_of_the_folder_is_refused_by_every_method(files: F
     ]
     if path:  # of a folder, the empty path is the folder itself
         calls += [lambda: files.below(path), lambda: files.names(path), lambda: files.folders(path)]
-        calls += [lambda: files.prune(path)] if isinstance(files, LocalFolder) else []
-    for call in calls if path or isinstance(files, LocalFolder) else calls[:0]:
+        calls += [lambda: files.prune(path)] if isinstance(files, LocalWriter) else []
+    for call in calls if path or isinstance(files, LocalWriter) else calls[:0]:
         with pytest.raises(CheckpointError):
             call()
     assert files.facts([path]) == {} or not path
@@ -111,7 +111,7 @@ def test_no_link_below_the_folder_is_followed(tmp_path: Path, outside: Path) -> 
     (root / "link").symlink_to(outside)
     (root / "real" / "file").symlink_to(outside / "precious")
     (root / "mine").write_text("x")
-    files = LocalFolder(root)
+    files = LocalWriter(root)
     for call in (
         lambda: files.read("link/precious"),
         lambda: files.read("real/file"),
@@ -141,7 +141,7 @@ def test_no_link_below_the_folder_is_followed(tmp_path: Path, outside: Path) -> 
 def test_a_replaced_link_is_replaced_itself(tmp_path: Path, outside: Path) -> None:
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "a").symlink_to(outside / "precious")
-    LocalFolder(tmp_path / "root").replace("a", b"new")
+    LocalWriter(tmp_path / "root").replace("a", b"new")
     assert is_untouched(outside)
     assert (tmp_path / "root" / "a").read_bytes() == b"new"
 
@@ -149,8 +149,8 @@ def test_a_replaced_link_is_replaced_itself(tmp_path: Path, outside: Path) -> No
 def test_the_folder_itself_may_be_named_by_a_link(checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(checkpoint)
     assert (
-        CheckpointSnapshot(LocalFolder(tmp_path / "link")).offsets
-        == CheckpointSnapshot(LocalFolder(checkpoint)).offsets
+        CheckpointSnapshot(LocalReader(tmp_path / "link")).offsets
+        == CheckpointSnapshot(LocalReader(checkpoint)).offsets
     )
 
 
@@ -169,7 +169,7 @@ def test_links_that_lead_in_circles_are_reported(checkpoint: Path, store: Savepo
         "savepoint", "create", str(checkpoint), "one", "--savepoints", store.location, *home
     )
     assert store.names() == []
-    assert {"state/a", "state/b"} < set(LocalFolder(checkpoint).below("state"))
+    assert {"state/a", "state/b"} < set(LocalReader(checkpoint).below("state"))
 
 
 def test_state_behind_a_link_is_not_left_out_of_a_savepoint(
@@ -192,31 +192,33 @@ def test_a_fifo_in_place_of_a_file_is_reported_and_never_waited_for(checkpoint: 
     place.unlink(missing_ok=True)
     os.mkfifo(place)
     with pytest.raises(CheckpointError, match="is a FIFO; expected a regular file"):
-        LocalFolder(checkpoint).read(path)
-    found = [
-        one.what for check in verify_checkpoint(CheckpointSnapshot(LocalFolder(checkpoint))) for one in check.found
+        LocalReader(checkpoint).read(path)
+    problems = [
+        finding.what
+        for check in verify_checkpoint(CheckpointSnapshot(LocalReader(checkpoint)))
+        for finding in check.findings
     ]
-    assert any("FIFO" in one for one in found), found
+    assert any("FIFO" in problem for problem in problems), problems
     with pytest.raises(CheckpointError, match="is a FIFO"):
-        list(LocalFolder(checkpoint).chunks(path))
+        list(LocalReader(checkpoint).chunks(path))
 
 
 def test_sockets_and_devices_are_not_read(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "socket"))
         with pytest.raises(CheckpointError, match="is a socket; expected a regular file"):
-            LocalFolder(tmp_path).read("socket")
+            LocalReader(tmp_path).read("socket")
     with pytest.raises(CheckpointError, match="is a device; expected a regular file"):
-        LocalFolder(Path("/dev")).read("null")
+        LocalReader(Path("/dev")).read("null")
     with pytest.raises(CheckpointError, match="is a folder; expected a regular file"):
-        LocalFolder(tmp_path.parent).read(tmp_path.name)
+        LocalReader(tmp_path.parent).read(tmp_path.name)
 
 
 def test_a_huge_file_is_not_read_as_a_whole(tmp_path: Path) -> None:
     with (tmp_path / "offsets").open("wb") as file:
         file.truncate(20 * 2**30)
     with pytest.raises(CheckpointError, match="has 21,474,836,480 bytes; at most"):
-        LocalFolder(tmp_path).read("offsets")
+        LocalReader(tmp_path).read("offsets")
 
 
 # Savepoints
@@ -231,7 +233,7 @@ def test_a_link_named_like_a_savepoint_is_neither_read_nor_emptied(
         with pytest.raises(CheckpointError, match="symbolic link"):
             call()
     assert "symbolic link" in failure("savepoint", "delete", "one", "--yes", "--savepoints", store.location)
-    assert "symbolic link" in store.look()[1][0]
+    assert "symbolic link" in store.read_all()[1][0]
     assert is_untouched(outside)
 
 
@@ -389,12 +391,15 @@ def in_sink(sink: Path) -> Journal:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda one, where: one, "does not say who wrote it"),
-        (lambda one, where: _by(one, where, host="elsewhere"), "written on the host 'elsewhere'"),
-        (lambda one, where: _by(one, where, user="mallory"), "written by the user 'mallory'"),
-        (lambda one, where: installation.sign(one, "/somewhere/else"), "copied or moved"),
-        (lambda one, where: _by(one, where, seal="0" * 64), "its seal is not that of this installation"),
-        (lambda one, where: replace(installation.sign(journal(), where), steps=one.steps), "changed after it was"),
+        (lambda planted, where: planted, "does not say who wrote it"),
+        (lambda planted, where: _by(planted, where, host="elsewhere"), "written on the host 'elsewhere'"),
+        (lambda planted, where: _by(planted, where, user="mallory"), "written by the user 'mallory'"),
+        (lambda planted, where: installation.sign(planted, "/somewhere/else"), "copied or moved"),
+        (lambda planted, where: _by(planted, where, seal="0" * 64), "its seal is not that of this installation"),
+        (
+            lambda planted, where: replace(installation.sign(journal(), where), steps=planted.steps),
+            "changed after it was",
+        ),
     ],
     ids=["unknown", "host", "user", "copy", "forged", "changed"],
 )
@@ -424,17 +429,17 @@ def test_a_foreign_journal_is_reported_and_acts_nowhere_unless_accepted(
     accepted = respool(*accepting, answer="y\n")
     assert accepted.exit_code == 0, accepted.output
     assert not (sink / "part-0").exists()
-    assert installation.foreign(history.past(LocalFolder(checkpoint))[0], str(checkpoint)) is None
+    assert installation.foreign(history.past(LocalReader(checkpoint))[0], str(checkpoint)) is None
 
 
-def _by(one: Journal, where: str, **more: str) -> Journal:
-    signed = installation.sign(one, where)
+def _by(planted: Journal, where: str, **more: str) -> Journal:
+    signed = installation.sign(planted, where)
     assert signed.origin is not None
     return replace(signed, origin=replace(signed.origin, **more))
 
 
 def test_a_pending_journal_of_this_installation_is_shown_and_confirmed(checkpoint: Path, tmp_path: Path) -> None:
-    moves = [Move(f"state/0/0/{one}.x", f"_respool/aside/j/state/0/0/{one}.x", 1) for one in range(20)]
+    moves = [Move(f"state/0/0/{number}.x", f"_respool/aside/j/state/0/0/{number}.x", 1) for number in range(20)]
     for move in moves:
         (checkpoint / move.source).write_text("x")
     plant(checkpoint, installation.sign(journal(*moves, Prune("state")), str(checkpoint)))
@@ -470,7 +475,7 @@ def test_purge_deletes_in_a_sink_only_for_a_journal_of_this_installation(
 def test_the_undo_of_a_foreign_change_that_reaches_a_sink_must_be_accepted(
     checkpoint: Path, sink: Path, tmp_path: Path
 ) -> None:
-    now = CheckpointSnapshot(LocalFolder(checkpoint))
+    now = CheckpointSnapshot(LocalReader(checkpoint))
     newest = LogEnds(now.offsets[-1], now.commits[-1])
     done = journal(Move("part-1", "_respool/aside/j/part-1", 1, str(sink)), newest=newest, left=newest)
     plant(checkpoint, done, f"{history.FOLDER}/j.json")
@@ -530,11 +535,11 @@ def test_leftovers_are_listed_and_purged(checkpoint: Path, tmp_path: Path) -> No
 
 def test_the_next_change_removes_leftovers_but_not_what_is_pending(checkpoint: Path, tmp_path: Path) -> None:
     leave(checkpoint)
-    files = LocalFolder(checkpoint)
+    files = LocalWriter(checkpoint)
     plant(checkpoint, journal(id="waiting"))
     (checkpoint / "_respool/staged/waiting").mkdir()
     (checkpoint / "_respool/staged/waiting/metadata").write_text("x")
-    assert "_respool/staged/waiting" not in [one.path for one in apply.leftovers(files)]
+    assert "_respool/staged/waiting" not in [leftover.path for leftover in apply.leftovers(files)]
     (checkpoint / history.PENDING).unlink()
     words = ("checkpoint", "rewind", str(checkpoint), "--last", "1", "--yes", "--stopped", "--sink", "console")
     done = respool(*words, "--allow-data-loss", "--home", str(tmp_path / "home"))
@@ -558,8 +563,8 @@ def test_what_respool_writes_is_for_its_owner_only(checkpoint: Path, store: Save
     inside = [Path(store.location), *Path(saved.location).rglob("*")]
     inside += (checkpoint / "_respool" / "history").rglob("*")
     assert len(inside) > 20
-    for one in inside:
-        assert stat.S_IMODE(one.lstat().st_mode) == (0o700 if one.is_dir() else 0o600), one
+    for path in inside:
+        assert stat.S_IMODE(path.lstat().st_mode) == (0o700 if path.is_dir() else 0o600), path
 
 
 def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path: Path) -> None:
@@ -567,7 +572,7 @@ def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path: Path) -> None:
     (tmp_path / "a").chmod(0o664)
     before = os.umask(0o077)
     try:
-        LocalFolder(tmp_path).replace("a", b"y")
+        LocalWriter(tmp_path).replace("a", b"y")
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o664
@@ -587,6 +592,6 @@ def test_a_journal_of_an_earlier_version_is_read(checkpoint: Path) -> None:
     del facts["origin"]
     (checkpoint / "_respool").mkdir(exist_ok=True)
     (checkpoint / history.PENDING).write_text(json.dumps(facts))
-    found = history.pending(LocalFolder(checkpoint))
-    assert found == journal()
+    pending = history.pending(LocalReader(checkpoint))
+    assert pending == journal()
     assert installation.foreign(journal(), str(checkpoint)) == "it does not say who wrote it"

@@ -19,8 +19,8 @@ from respool.checkpoint.journal import apply, history
 from respool.cli.app import app
 from respool.savepoint.store import SavepointStore
 from respool.savepoint.verify import verify
-from respool.storage.local import LocalFolder
-from support.golden import unpack
+from respool.storage.local import LocalReader
+from support.checkpoints import unpack
 from support.power_cut import Loss, Recording
 
 _CUTS = 8  # moments of a change at which the power fails, in each of the three ways
@@ -88,7 +88,7 @@ def is_startable(folder: Path) -> bool:
 
 
 def is_pending(folder: Path) -> bool:
-    return folder.is_dir() and history.pending(LocalFolder(folder)) is not None
+    return folder.is_dir() and history.pending(LocalReader(folder)) is not None
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from respool.cli.app import app
 from respool.errors import CheckpointError
 from respool.savepoint.store import SavepointStore
 from respool.savepoint.verify import verify
-from respool.storage.local import LocalFolder
-from support.golden import unpack
+from respool.storage.local import LocalReader
+from support.checkpoints import unpack
 from support.kill_server import KillServer
 
 _FIRST, _LAST, _BETWEEN = 6, 20, 25  # so many changes before which a command is killed
@@ -123,10 +123,10 @@ def test_create(stage: Stage) -> None:
 
 
 def _only_the_savepoint_is_there(stage: Stage) -> None:
-    found = stage.store.get("one")
-    assert not verify(found).wrong
-    data = found.manifest.data
-    expected = {"one/manifest.json", *(f"one/{data}/{file.path}" for file in found.manifest.files)}
+    savepoint = stage.store.get("one")
+    assert not verify(savepoint).wrong
+    data = savepoint.manifest.data
+    expected = {"one/manifest.json", *(f"one/{data}/{file.path}" for file in savepoint.manifest.files)}
     assert {path for path in everything(Path(stage.store.location)) if not path.endswith(".tmp")} == expected
 
 
@@ -143,7 +143,7 @@ def test_restore(stage: Stage) -> None:
         now = contents(stage.checkpoint)
         assert now in (before, restored) or not startable(stage.checkpoint)
         assert not verify(stage.store.get("one")).wrong
-        pending = history.pending(LocalFolder(stage.checkpoint))
+        pending = history.pending(LocalReader(stage.checkpoint))
         back = Path(shutil.copytree(stage.checkpoint, stage.folder / "back", copy_function=os.link))
         if now != restored or pending is not None:
             stage.call(*words)
@@ -162,7 +162,7 @@ def test_fork(stage: Stage) -> None:
     for _ in stage.kills(lambda: shutil.rmtree(new, ignore_errors=True), *words):
         if startable(new):
             _is_a_whole_fork(stage, new)
-        if not startable(new) or history.pending(LocalFolder(new)) is not None:
+        if not startable(new) or history.pending(LocalReader(new)) is not None:
             stage.call(*words, "--yes")  # the same command finishes it
         _is_a_whole_fork(stage, new)
         assert "A restart will find all it needs" in stage.call("checkpoint", "verify", str(new))
@@ -172,13 +172,13 @@ def test_fork(stage: Stage) -> None:
 
 
 def _is_a_whole_fork(stage: Stage, new: Path) -> None:
-    forked, original = CheckpointSnapshot(LocalFolder(new)), CheckpointSnapshot(LocalFolder(stage.checkpoint))
+    forked, original = CheckpointSnapshot(LocalReader(new)), CheckpointSnapshot(LocalReader(stage.checkpoint))
     manifest = stage.store.get("one").manifest
     assert forked.query_id != original.query_id
     assert forked.next_batch == manifest.next_batch
     rewritten = {"metadata", ".metadata.crc", *(path for path in contents(new) if "/_metadata/v2/" in path)}
     hidden = {f"{path.rpartition('/')[0]}/.{path.rpartition('/')[2]}.crc" for path in rewritten}
-    saved = {one.path for one in manifest.files}
+    saved = {file.path for file in manifest.files}
     assert contents(new).keys() - rewritten - hidden == saved - rewritten - hidden
 
 
@@ -191,7 +191,7 @@ def test_promote(stage: Stage) -> None:
     words = ("promote", str(fork), str(stage.checkpoint), "--yes", "--stopped", "--keep-as", "old")
     stage.call(*words)
     promoted = contents(stage.checkpoint)
-    assert CheckpointSnapshot(LocalFolder(stage.checkpoint)).query_id == CheckpointSnapshot(LocalFolder(fork)).query_id
+    assert CheckpointSnapshot(LocalReader(stage.checkpoint)).query_id == CheckpointSnapshot(LocalReader(fork)).query_id
 
     def reset() -> None:
         stage.store.delete("old")
@@ -205,7 +205,7 @@ def test_promote(stage: Stage) -> None:
         assert contents(fork) == forked
         if "old" in stage.store.names():
             assert not verify(stage.store.get("old")).wrong
-        pending = history.pending(LocalFolder(stage.checkpoint))
+        pending = history.pending(LocalReader(stage.checkpoint))
         back = Path(shutil.copytree(stage.checkpoint, stage.folder / "back", copy_function=os.link))
         if now != promoted or pending is not None:
             stage.call(*words)

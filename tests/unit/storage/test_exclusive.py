@@ -18,9 +18,9 @@ from respool.cli.app import app
 from respool.errors import CheckpointError
 from respool.storage import lease, remote
 from respool.storage.open import open_writer
-from respool.storage.remote import RemoteFolder
+from respool.storage.remote import RemoteReader, RemoteWriter
 from support import s3_server
-from support.golden import unpack
+from support.checkpoints import unpack
 
 ROUNDS = 50
 FILES = {
@@ -96,14 +96,14 @@ def test_exactly_one_of_two_processes_wins(contenders: "list[subprocess.Popen[st
     for number in range(ROUNDS):
         where = f"s3://plain/{kind}/{number}"
         if kind == "takeover":
-            RemoteFolder(where).replace(FILES[kind], b"a lease that counts for nobody")
+            RemoteWriter(where).replace(FILES[kind], b"a lease that counts for nobody")
         for process in contenders:
             # In every other round both processes write even if one sees the file of the other.
             send(process, f"{kind} {where} {'blind' if number % 2 else 'looks'}")
         answers = [line_of(process) for process in contenders]
         winners = [process.pid for process, answer in zip(contenders, answers, strict=True) if answer == "won"]
         assert len(winners) == 1, answers
-        written = RemoteFolder(where).read(FILES[kind]).decode()
+        written = RemoteReader(where).read(FILES[kind]).decode()
         assert (f"process-{winners[0]}" in written) or json.loads(written)["process"] == winners[0]
 
 
@@ -112,9 +112,9 @@ def test_exactly_one_of_two_processes_wins(contenders: "list[subprocess.Popen[st
 
 @pytest.mark.parametrize("bucket", ["loses", "conflicts", "plain", "memory:"])
 def test_a_file_is_created_once(server: None, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = RemoteFolder("memory://created" if bucket == "memory:" else f"s3://{bucket}/created")
+    files = RemoteWriter("memory://created" if bucket == "memory:" else f"s3://{bucket}/created")
     assert files.exclusive()
-    monkeypatch.setattr(RemoteFolder, "_ask", lambda self, path: None)  # each has looked, and saw none
+    monkeypatch.setattr(RemoteWriter, "_ask", lambda self, path: None)  # each has looked, and saw none
     files.create("a", b"mine")
     with pytest.raises(FileExistsError):
         files.create("a", b"theirs")
@@ -123,7 +123,7 @@ def test_a_file_is_created_once(server: None, bucket: str, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("bucket", ["loses", "conflicts", "plain", "ignores", "memory:"])
 def test_a_file_is_replaced_only_while_it_is_unchanged(server: None, bucket: str) -> None:
-    files = RemoteFolder("memory://replaced" if bucket == "memory:" else f"s3://{bucket}/replaced")
+    files = RemoteWriter("memory://replaced" if bucket == "memory:" else f"s3://{bucket}/replaced")
     files.replace("a", b"first")
     before = files.versioned("a")
     assert (before.version is None) == (bucket == "ignores")
@@ -137,11 +137,11 @@ def test_a_file_is_replaced_only_while_it_is_unchanged(server: None, bucket: str
 
 
 def test_a_file_of_many_parts_is_created_once(server: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = RemoteFolder("s3://plain/large")
+    files = RemoteWriter("s3://plain/large")
     large = bytes(10 * 2**20)
     assert files.exclusive()
     monkeypatch.setattr(files._fs, "pipe_file", partial(files._fs.pipe_file, chunksize=5 * 2**20), raising=False)
-    monkeypatch.setattr(RemoteFolder, "_ask", lambda self, path: None)
+    monkeypatch.setattr(RemoteWriter, "_ask", lambda self, path: None)
     files.create("a", large)
     with pytest.raises(FileExistsError):
         files.create("a", large[:-1] + b"?")
@@ -154,11 +154,11 @@ def test_without_conditions_the_last_writer_has_the_file(
 ) -> None:
     where, both = f"s3://{bucket}/created", threading.Barrier(2)
     monkeypatch.setattr(remote, "_SETTLE", 1.0)
-    assert not RemoteFolder(where).exclusive()
+    assert not RemoteWriter(where).exclusive()
     winners: list[bytes] = []
 
     def create(mine: bytes) -> None:
-        files = RemoteFolder(where)
+        files = RemoteWriter(where)
         files.exclusive()
         both.wait()
         try:
@@ -172,9 +172,9 @@ def test_without_conditions_the_last_writer_has_the_file(
         thread.start()
     for thread in threads:
         thread.join()
-    assert winners == [RemoteFolder(where).read("a")]
+    assert winners == [RemoteReader(where).read("a")]
     with pytest.raises(FileExistsError):
-        RemoteFolder(where).create("a", b"three")
+        RemoteWriter(where).create("a", b"three")
 
 
 @pytest.mark.parametrize("bucket", ["ignores", "rejects"])
@@ -184,15 +184,15 @@ def test_a_lease_without_conditions_is_held_once(server: None, bucket: str, monk
     where = f"s3://{bucket}/held"
     with lease.hold(where) or pytest.fail("it is free"):
         assert lease.hold(where) is None
-    RemoteFolder(where).replace(FILES["lease"], b"a lease that counts for nobody")
+    RemoteWriter(where).replace(FILES["lease"], b"a lease that counts for nobody")
     with lease.hold(where) or pytest.fail("it is free"):
         assert lease.hold(where) is None
-    assert RemoteFolder(where).names("_respool") == []
+    assert RemoteReader(where).names("_respool") == []
 
 
 def test_what_else_fails_is_reported_and_nothing_is_overwritten(server: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not every error means that the store has no conditions."""
-    files = RemoteFolder("s3://plain/failing")
+    files = RemoteWriter("s3://plain/failing")
     assert files.exclusive()
     files.replace("a", b"theirs")
 
@@ -200,7 +200,7 @@ def test_what_else_fails_is_reported_and_nothing_is_overwritten(server: None, mo
         raise OSError("the connection is lost")
 
     with monkeypatch.context() as broken:
-        broken.setattr(RemoteFolder, "_ask", lambda self, path: None)
+        broken.setattr(RemoteWriter, "_ask", lambda self, path: None)
         broken.setattr(files._fs, "pipe_file", fail, raising=False)
         with pytest.raises(CheckpointError, match="the connection is lost"):
             files.create("a", b"mine")
@@ -209,11 +209,11 @@ def test_what_else_fails_is_reported_and_nothing_is_overwritten(server: None, mo
 
 def test_a_local_folder_and_memory_need_no_conditions(tmp_path: Path) -> None:
     assert open_writer(str(tmp_path)).exclusive()
-    assert RemoteFolder("memory://anywhere").exclusive()
+    assert RemoteWriter("memory://anywhere").exclusive()
 
 
 def test_probes_of_killed_processes_are_temporary_files(server: None) -> None:
-    files = RemoteFolder("s3://plain/probed")
+    files = RemoteWriter("s3://plain/probed")
     probe = "_respool/probe-12345678-1234-1234-1234-123456789abc"
     files.replace(probe, b"?")
     files.replace("_respool/run.json", b"{}")
@@ -232,7 +232,7 @@ def called(*words: str) -> Any:
 def uploaded(bucket: str, tmp_path: Path) -> str:
     """Put a checkpoint of 14 batches, without its state, into a bucket, and return its URL."""
     where, folder = f"s3://{bucket}/checkpoint", unpack(tmp_path, "rocksdb")
-    files = RemoteFolder(where)
+    files = RemoteWriter(where)
     for path in folder.rglob("*"):
         if path.is_file() and path.relative_to(folder).parts[0] != "state" and path.suffix != ".crc":
             files.replace(str(path.relative_to(folder)), path.read_bytes())
@@ -250,14 +250,14 @@ def test_every_plan_says_when_a_store_lacks_conditional_writes(
     flags = ("--stopped", "--allow-data-loss", *home)
     called("savepoint", "create", where, "one", *home)
     called("savepoint", "fork", "one", fork, "--allow-data-loss", *home)
-    before = sorted(RemoteFolder(where).below(""))
+    before = sorted(RemoteReader(where).below(""))
     plans = [
         called("checkpoint", "rewind", where, "--to-batch", "13", "--dry-run", *flags),
         called("savepoint", "restore", "one", where, "--dry-run", *flags),
         called("promote", fork, where, "--dry-run", *flags),
         called("savepoint", "fork", "one", f"{fork}-2", "--dry-run", "--allow-data-loss", *home),
     ]
-    assert sorted(RemoteFolder(where).below("")) == before
+    assert sorted(RemoteReader(where).below("")) == before
     for plan in plans:
         notes = [note for note in plan["notes"] if NOTE in note]
         assert len(notes) == (bucket != "plain")
@@ -277,9 +277,9 @@ def test_an_account_that_may_only_read_gets_a_plan(
     def denied(*_: object) -> None:
         raise CheckpointError("permission denied")
 
-    monkeypatch.setattr(RemoteFolder, "_conditions", denied)
+    monkeypatch.setattr(RemoteWriter, "_conditions", denied)
     words = ("--stopped", "--allow-data-loss", "--dry-run", "--home", str(tmp_path / "home"))
     plan = called("checkpoint", "rewind", where, "--to-batch", "13", *words)
     assert any("could not be determined" in note for note in plan["notes"])
     with pytest.raises(CheckpointError, match="permission denied"):
-        RemoteFolder("s3://readonly/x").create("a", b"mine")
+        RemoteWriter("s3://readonly/x").create("a", b"mine")

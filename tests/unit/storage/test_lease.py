@@ -22,7 +22,7 @@ from respool import process
 from respool.errors import CheckpointError
 from respool.storage import lease
 from respool.storage.lease import Lease
-from respool.storage.remote import RemoteFolder
+from respool.storage.remote import RemoteReader, RemoteWriter
 
 PATIENCE = 60.0
 LEASE = "_respool/lease.json"
@@ -116,8 +116,8 @@ def where(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def note(where: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(RemoteFolder(where).read(LEASE))
-    return found
+    content: dict[str, Any] = json.loads(RemoteReader(where).read(LEASE))
+    return content
 
 
 def write(where: str, **changed: object) -> None:
@@ -130,7 +130,7 @@ def write(where: str, **changed: object) -> None:
         "machine": "m",
         "started": "s",
     }
-    RemoteFolder(where).replace(LEASE, json.dumps({**elsewhere, **changed}).encode())
+    RemoteWriter(where).replace(LEASE, json.dumps({**elsewhere, **changed}).encode())
 
 
 def test_a_lease_that_another_process_took_is_lost_and_left_alone(where: str) -> None:
@@ -152,9 +152,9 @@ def test_a_lease_that_another_process_took_is_lost_and_left_alone(where: str) ->
     assert note(where) == before
 
 
-def test_a_lease_that_is_gone_is_lost_and_not_written_again(where: str) -> None:
+def test_a_deleted_lease_is_lost_and_not_written_again(where: str) -> None:
     held = take(where)
-    RemoteFolder(where).delete(LEASE)
+    RemoteWriter(where).delete(LEASE)
     until(lambda: held.lost)
     held.close()
     assert lease.holder(where) is None
@@ -165,11 +165,11 @@ def test_a_lease_that_cannot_be_renewed_is_lost_before_it_runs_out(where: str, m
     monkeypatch.setattr(lease, "_MARGIN", 0.5)
     held = take(where)
 
-    def fail(self: RemoteFolder, path: str) -> bytes:
+    def fail(self: RemoteWriter, path: str) -> bytes:
         raise CheckpointError("the store is down")
 
     with monkeypatch.context() as broken:
-        broken.setattr(RemoteFolder, "read", fail)
+        broken.setattr(RemoteWriter, "read", fail)
         until(lambda: held.lost)
     assert "could not be renewed for" in str(held.lost)
     assert "the store is down" in str(held.lost)
@@ -179,14 +179,14 @@ def test_a_lease_that_cannot_be_renewed_is_lost_before_it_runs_out(where: str, m
 def test_a_store_that_does_not_answer_is_noticed_too(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "_SECONDS", 1.0)
     monkeypatch.setattr(lease, "_MARGIN", 0.5)
-    held, answer, read = take(where), threading.Event(), RemoteFolder.read
+    held, answer, read = take(where), threading.Event(), RemoteWriter.read
 
-    def wait(self: RemoteFolder, path: str) -> bytes:
+    def wait(self: RemoteWriter, path: str) -> bytes:
         answer.wait(PATIENCE)
         return read(self, path)
 
     with monkeypatch.context() as broken:
-        broken.setattr(RemoteFolder, "read", wait)
+        broken.setattr(RemoteWriter, "read", wait)
         until(lambda: held.lost)
         assert "the store is silent" in str(held.lost)
         answer.set()
@@ -194,16 +194,16 @@ def test_a_store_that_does_not_answer_is_noticed_too(where: str, monkeypatch: py
 
 
 def test_a_short_outage_of_the_store_does_no_harm(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    held, read = take(where), RemoteFolder.read
+    held, read = take(where), RemoteWriter.read
     failures: list[str] = []
 
-    def fail(self: RemoteFolder, path: str) -> bytes:
+    def fail(self: RemoteWriter, path: str) -> bytes:
         if len(failures) < 3:
             failures.append(path)
             raise CheckpointError("the store is down")
         return read(self, path)
 
-    monkeypatch.setattr(RemoteFolder, "read", fail)
+    monkeypatch.setattr(RemoteWriter, "read", fail)
     until(lambda: len(failures) == 3)
     before = note(where)
     until(lambda: note(where) != before)
@@ -221,7 +221,7 @@ def test_the_age_of_a_lease_is_measured_by_the_clock_of_the_store(where: str, mo
 def test_a_lease_that_is_renewed_while_it_is_judged_is_left_alone(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write(where, renewed=time.time() - 3600)
 
-    def renewed(files: RemoteFolder, _: object) -> float:
+    def renewed(files: RemoteWriter, _: object) -> float:
         write(where)
         return 3600.0
 
@@ -232,7 +232,7 @@ def test_a_lease_that_is_renewed_while_it_is_judged_is_left_alone(where: str, mo
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"token": 1}', b"\xff", b"[" * 100_000])
 def test_a_lease_that_is_not_readable_counts_for_nobody(where: str, content: bytes) -> None:
-    RemoteFolder(where).replace(LEASE, content)
+    RemoteWriter(where).replace(LEASE, content)
     assert lease.holder(where) is None
     take(where).close()
 
@@ -255,11 +255,20 @@ def test_a_dead_holder_counts_only_on_its_own_machine_and_without_its_jvm(where:
     assert lease.hold(where) is None
 
 
+class Jvm:
+    """A JVM, by the id of this process."""
+
+    pid = os.getpid()
+
+    def lock(self, path: Path, attempts: int) -> Callable[[], object] | None:
+        raise AssertionError(f"{path} is not on a local disk")
+
+
 def test_a_jvm_that_starts_later_is_named_in_the_lease(where: str) -> None:
     held = take(where)
-    held.extend_to(None, os.getpid())
-    found = note(where)
-    assert (found["jvm"], found["jvm_started"]) == (os.getpid(), process.start_time(os.getpid()))
+    held.extend_to(Jvm())
+    content = note(where)
+    assert (content["jvm"], content["jvm_started"]) == (os.getpid(), process.start_time(os.getpid()))
     held.close()
 
 
@@ -339,8 +348,8 @@ def test_a_killed_holder_on_this_machine_is_noticed_immediately(on_s3: str) -> N
 
 def test_two_processes_never_create_the_same_lease(on_s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has looked, and saw none: S3 itself refuses the second."""
-    monkeypatch.setattr(RemoteFolder, "_ask", lambda self, path: None)
-    RemoteFolder(on_s3).create(LEASE, b"first")
+    monkeypatch.setattr(RemoteWriter, "_ask", lambda self, path: None)
+    RemoteWriter(on_s3).create(LEASE, b"first")
     with pytest.raises(FileExistsError):
-        RemoteFolder(on_s3).create(LEASE, b"second")
-    assert RemoteFolder(on_s3).read(LEASE) == b"first"
+        RemoteWriter(on_s3).create(LEASE, b"second")
+    assert RemoteReader(on_s3).read(LEASE) == b"first"

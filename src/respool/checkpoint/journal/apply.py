@@ -313,8 +313,7 @@ def _do(step: Step, files: FolderWriter, sinks: Mapping[str, FolderWriter]) -> N
 
 def _replace(step: Replace, files: FolderWriter) -> None:
     # Hadoop's checksum of the old text would not fit the new one.
-    folder, _, name = step.path.rpartition("/")
-    files.delete(f"{folder}/.{name}.crc" if folder else f".{name}.crc")
+    files.delete(layout.hidden_checksum(step.path))
     if step.new is None:
         files.delete(step.path)
     else:
@@ -323,7 +322,7 @@ def _replace(step: Replace, files: FolderWriter) -> None:
 
 def _remember(journal: Journal, files: FolderWriter) -> None:
     if journal.operation == "undo":
-        done = next((one for one in history.past(files) if one.id == journal.of), None)
+        done = next((change for change in history.past(files) if change.id == journal.of), None)
         if done is not None:
             files.replace(history.path_of(done), history.text_of(replace(done, undone=journal.started)))
             files.sync()  # with the undo in the history, nobody would do this any more

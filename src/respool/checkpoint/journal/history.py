@@ -35,16 +35,16 @@ def pending(files: FolderReader) -> Journal | None:
 def past(files: FolderReader) -> list[Journal]:
     """Return the journals of all finished changes, the oldest first."""
     names = sorted(name for name in files.names(FOLDER) if name.endswith(".json") and not name.startswith("."))
-    found = files.read_many([f"{FOLDER}/{name}" for name in names])
+    contents = files.read_many([f"{FOLDER}/{name}" for name in names])
     journals = []
-    for path, data in found.items():
+    for path, data in contents.items():
         if isinstance(data, Exception):
             raise read_error(path, data) from data
         journal = _parse(path, data)
         if path != path_of(journal):
             raise damaged(path, f"it is the journal of another change, {journal.id}")
         journals.append(journal)
-    return sorted(journals, key=lambda one: (one.started, one.id))
+    return sorted(journals, key=lambda journal: (journal.started, journal.id))
 
 
 def path_of(journal: Journal) -> str:
@@ -64,7 +64,7 @@ def undoable(journal: Journal) -> bool:
 
 def last_change(journals: list[Journal]) -> Journal | None:
     """Return the newest change that can be taken back."""
-    return next((one for one in reversed(journals) if undoable(one)), None)
+    return next((journal for journal in reversed(journals) if undoable(journal)), None)
 
 
 def _parse(path: str, data: bytes) -> Journal:
@@ -114,12 +114,12 @@ def _require_outside(path: str) -> None:
 
 def query_ids(checkpoint: CheckpointSnapshot) -> tuple[str, ...]:
     """Return all ids that the query had, the newest last: a rewind can give it a new one."""
-    found: dict[str, None] = {}
-    for one in past(checkpoint.files):
-        found |= dict.fromkeys(one.query_ids)
+    ids: dict[str, None] = {}
+    for change in past(checkpoint.files):
+        ids |= dict.fromkeys(change.query_ids)
     try:
         now = checkpoint.query_id
     except CheckpointError:
-        return tuple(found)
-    found.pop(now, None)
-    return (*found, now)
+        return tuple(ids)
+    ids.pop(now, None)
+    return (*ids, now)

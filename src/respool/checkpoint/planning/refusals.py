@@ -14,11 +14,11 @@ from respool.errors import Refusal
 from respool.sinks.address import MoveSinkFiles, ReplayOutcome
 
 
-def sink_steps(request: RewindRequest, world: RewindContext, name: str) -> list[Step]:
+def sink_steps(request: RewindRequest, context: RewindContext, name: str) -> list[Step]:
     """Return the steps by which the sink follows, when that is wanted."""
     if not request.restore_sink:
         return []
-    restore = world.replay.restore if world.replay else None
+    restore = context.replay.restore if context.replay else None
     match restore:
         case RestoreTable():
             return [Restore(restore)]
@@ -34,50 +34,50 @@ _QUIET_SECONDS = 60  # how long a query must have written nothing to count as st
 def refusals(
     checkpoint: CheckpointSnapshot,
     request: RewindRequest,
-    world: RewindContext,
+    context: RewindContext,
     available: Availability,
     moves: Sequence[Move],
 ) -> list[Refusal]:
     """Return why a rewind is refused; a flag of the request takes a reason away."""
-    found = [*running(checkpoint, request, world, moves), *losses(request, available), *at_sink(request, world)]
+    reasons = [*running(checkpoint, request, context, moves), *losses(request, available), *at_sink(request, context)]
     if "metadata" not in checkpoint.folders[""] and not request.new_query_id:
-        found.append(
+        reasons.append(
             Refusal(
                 "The file metadata, which holds the query's id, is lost: Spark will not start without it.",
                 "Put it back from a copy, or give the query a new id with --new-query-id.",
             )
         )
-    return found
+    return reasons
 
 
 def running(
-    checkpoint: CheckpointSnapshot, request: RewindRequest, world: RewindContext, moves: Sequence[Move]
+    checkpoint: CheckpointSnapshot, request: RewindRequest, context: RewindContext, moves: Sequence[Move]
 ) -> list[Refusal]:
     """Return why a checkpoint must not be changed as its query runs, or may run.
 
     Where respool runs the query, its lock is the whole truth. Elsewhere `--stopped` outweighs every hint but one: a
     process that has a file of the checkpoint open for writing.
     """
-    if world.runs:
-        return [Refusal(f"The query runs: {world.runs}.", "Stop it first.")]
-    if world.ours:
+    if context.runs:
+        return [Refusal(f"The query runs: {context.runs}.", "Stop it first.")]
+    if context.ours:
         return []
     writers = [
         Refusal(f"The query may be running: {process.text()}.", "Stop that process first.")
-        for process in world.processes
+        for process in context.processes
         if process.writes
     ]
-    return writers if request.stopped else [*writers, *_may_run(checkpoint, world, moves)]
+    return writers if request.stopped else [*writers, *_may_run(checkpoint, context, moves)]
 
 
-def _may_run(checkpoint: CheckpointSnapshot, world: RewindContext, moves: Sequence[Move]) -> list[Refusal]:
+def _may_run(checkpoint: CheckpointSnapshot, context: RewindContext, moves: Sequence[Move]) -> list[Refusal]:
     """Return the hints that a query runs that respool did not start."""
     hints = [
         Refusal(
             f"The query may be running: {process.text()}.",
             "Stop that process if it is the query's; if the query has ended, confirm that with --stopped.",
         )
-        for process in world.processes
+        for process in context.processes
         if not process.writes
     ]
     newest, committed = max(checkpoint.offsets, default=-1), max(checkpoint.commits, default=-1)
@@ -90,7 +90,7 @@ def _may_run(checkpoint: CheckpointSnapshot, world: RewindContext, moves: Sequen
             )
         )
         return hints
-    age = _last_write(checkpoint, moves, world.now)
+    age = _last_write(checkpoint, moves, context.now)
     if age is not None and age < _QUIET_SECONDS:
         hints.append(
             Refusal(
@@ -107,35 +107,35 @@ def losses(request: RewindRequest, available: Availability) -> Sequence[Refusal]
     return () if request.allow_data_loss else available.refusals
 
 
-def at_sink(request: RewindRequest, world: RewindContext) -> list[Refusal]:
+def at_sink(request: RewindRequest, context: RewindContext) -> list[Refusal]:
     """Return why a sink would not take the batches that come again."""
-    replay = world.replay
-    if replay is None or not replay.blocked or _mends(request, replay):
+    replay = context.replay
+    if replay is None or not replay.blocked or _is_solved_by_restore(request, replay):
         return []
     return [Refusal(replay.blocked, replay.remedy or "Write to another place.")]
 
 
-def _mends(request: RewindRequest, replay: ReplayOutcome) -> bool:
+def _is_solved_by_restore(request: RewindRequest, replay: ReplayOutcome) -> bool:
     return request.restore_sink and replay.restore is not None
 
 
 def _last_write(checkpoint: CheckpointSnapshot, moves: Sequence[Move], now: datetime) -> float | None:
     """Return the seconds since the newest batch's files, and those that would move, were written."""
-    newest = [f"offsets/{one}" for one in checkpoint.offsets[-1:]] + [
-        f"commits/{one}" for one in checkpoint.commits[-1:]
+    newest = [f"offsets/{batch}" for batch in checkpoint.offsets[-1:]] + [
+        f"commits/{batch}" for batch in checkpoint.commits[-1:]
     ]
     facts = checkpoint.files.facts([*newest, *(move.source for move in moves)])
-    times = [one.modified for one in facts.values() if one.modified is not None]
+    times = [info.modified for info in facts.values() if info.modified is not None]
     return now.timestamp() - max(times) if times else None
 
 
-def simultaneous(world: RewindContext) -> list[str]:
+def simultaneous(context: RewindContext) -> list[str]:
     """Return what to know of a store on which two changes could begin at the same time."""
-    if world.exclusive:
+    if context.exclusive:
         return []
     why = (
         "the store of this checkpoint does not support conditional writes (such as If-None-Match on S3)"
-        if world.exclusive is False
+        if context.exclusive is False
         else "whether the store of this checkpoint supports conditional writes could not be determined"
     )
     return [
@@ -145,7 +145,7 @@ def simultaneous(world: RewindContext) -> list[str]:
 
 def notes(
     request: RewindRequest,
-    world: RewindContext,
+    context: RewindContext,
     available: Availability,
     damaged: Mapping[str, str],
     trims: Mapping[str, SourceLogTrim],
@@ -156,11 +156,11 @@ def notes(
         result.append("The log of input files was compacted since: all files to be read again come in one batch.")
     if request.same_range:
         result.append("Batches after it are planned anew.")
-    return [*result, *available.notes, *open_files(request, world), *simultaneous(world)]
+    return [*result, *available.notes, *open_files(request, context), *simultaneous(context)]
 
 
-def open_files(request: RewindRequest, world: RewindContext) -> list[str]:
+def open_files(request: RewindRequest, context: RewindContext) -> list[str]:
     """Return which processes read files of the checkpoint though the user has confirmed that the query has ended."""
-    if world.ours or not request.stopped:
+    if context.ours or not request.stopped:
         return []
-    return [f"Though the query has ended, {process.text()}." for process in world.processes if not process.writes]
+    return [f"Though the query has ended, {process.text()}." for process in context.processes if not process.writes]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import CheckpointError
-from respool.format.positions import kafka_parts
 from respool.identity import FROM_TEXT, Identity
 from respool.locations import canonical_location
 from respool.sinks.address import ReplayOutcome
@@ -65,11 +64,11 @@ def resolve(checkpoint: CheckpointSnapshot, target: RewindTarget) -> int:
             return offsets[-1] + 1 - count
         case ToTime(time):
             wanted = time.timestamp() * 1000
-            found = _first(offsets, lambda batch: checkpoint.planned(batch).timestamp_ms >= wanted)
-            if found is None:
+            first = _first(offsets, lambda batch: checkpoint.planned(batch).timestamp_ms >= wanted)
+            if first is None:
                 newest = _time(checkpoint, offsets[-1])
                 raise CheckpointError(f"No batch was planned at or after {_text(time)}; the newest, at {newest}.")
-            return found
+            return first
         case ToOffsets(wanted_offsets):
             return _by_offsets(checkpoint, wanted_offsets)
 
@@ -83,25 +82,23 @@ def _kept(checkpoint: CheckpointSnapshot, batch: int) -> int:
 
 def _by_offsets(checkpoint: CheckpointSnapshot, wanted: Mapping[tuple[str, int], int]) -> int:
     newest = checkpoint.planned(checkpoint.offsets[-1])
-    known = {part for source in newest.sources for part in kafka_parts(source.end)}
-    strange = sorted(set(wanted) - known)
+    known = newest.kafka_ends()
+    strange = sorted(set(wanted) - set(known))
     if strange:
         names = ", ".join(f"{topic}-{number}" for topic, number in sorted(known)) or "no Kafka topic"
         raise CheckpointError(f"The query does not read {strange[0][0]}-{strange[0][1]}; it reads {names}.")
 
     def read_any(batch: int) -> bool:
-        ends: dict[tuple[str, int], int] = {}
-        for source in checkpoint.planned(batch).sources:
-            ends |= kafka_parts(source.end)
+        ends = checkpoint.kafka_ends(batch)
         return any(ends.get(part, 0) > offset for part, offset in wanted.items())
 
-    found = _first(checkpoint.offsets, read_any)
-    if found is None:
+    batch = _first(checkpoint.offsets, read_any)
+    if batch is None:
         raise CheckpointError(
             f"No batch has read as far as these offsets; batch {checkpoint.offsets[-1]} ends at "
-            f"{', '.join(f'{t}-{n}: {o}' for s in newest.sources for (t, n), o in kafka_parts(s.end).items())}."
+            f"{', '.join(f'{topic}-{number}: {end}' for (topic, number), end in known.items())}."
         )
-    return found
+    return batch
 
 
 def _first(batches: Sequence[int], holds: Callable[[int], bool]) -> int | None:

@@ -37,8 +37,10 @@ def moves(
     """Return the moves, in the order that does least harm: state before commits before offsets, the newest first."""
     paths = _state_paths(checkpoint, batch, damaged)
     paths += [path for first, path in reversed(layout.run_files(checkpoint.folders)) if first >= batch > 0]
-    paths += [f"commits/{one}" for one in reversed(checkpoint.commits) if one >= batch]
-    paths += [f"offsets/{one}" for one in reversed(checkpoint.offsets) if one >= batch + (1 if same_range else 0)]
+    paths += [f"commits/{number}" for number in reversed(checkpoint.commits) if number >= batch]
+    paths += [
+        f"offsets/{number}" for number in reversed(checkpoint.offsets) if number >= batch + (1 if same_range else 0)
+    ]
     paths += [path for trim in trims.values() for path in trim.moves]
     whole = with_companions(checkpoint, paths)
     facts = checkpoint.files.facts(whole)
@@ -51,10 +53,10 @@ def _state_paths(checkpoint: CheckpointSnapshot, batch: int, damaged: Mapping[st
         inside = [f for f in checkpoint.folders if f == "state" or f.startswith("state/")]
         return [f"{folder}/{name}" for folder in inside for name in checkpoint.folders[folder]]
     later = [
-        (one.kind not in SNAPSHOTS, -one.version, f"{store.folder}/{one.name}")
+        (file.kind not in SNAPSHOTS, -file.version, f"{store.folder}/{file.name}")
         for store in checkpoint.stores
-        for one in store.files
-        if one.version > batch
+        for file in store.files
+        if file.version > batch
     ]
     strange = [f"{store.folder}/{name}" for store in checkpoint.stores for name in store.strange]
     return [*strange, *sorted(damaged), *(path for *_, path in sorted(later))]
@@ -106,7 +108,7 @@ class RewindPlan:
     journal: Journal
 
 
-def plan_rewind(checkpoint: CheckpointSnapshot, request: RewindRequest, world: RewindContext) -> RewindPlan:
+def plan_rewind(checkpoint: CheckpointSnapshot, request: RewindRequest, context: RewindContext) -> RewindPlan:
     """Plan a rewind; raise CheckpointError when the target cannot be reached at all."""
     require_listed(checkpoint)
     batch = planning_request.resolve(checkpoint, request.target)
@@ -122,18 +124,18 @@ def plan_rewind(checkpoint: CheckpointSnapshot, request: RewindRequest, world: R
     _, damaged = reachability.state_loads(checkpoint, batch)
     before = checkpoint.planned(batch - 1) if batch > 0 else None
     starts = {
-        one.source: before.end(one.source) if before else reachability.beginning(checkpoint, one.source)
-        for one in checkpoint.newest_planned().sources
+        source.source: before.end(source.source) if before else reachability.initial_position(checkpoint, source.source)
+        for source in checkpoint.newest_planned().sources
     }
     readings, inputs = read_again(checkpoint, starts)
-    available = availability(readings, inputs, world.kept)
+    available = availability(readings, inputs, context.kept)
     trims = {
         source: source_trim.trim(checkpoint, source, _log_end(checkpoint, batch, source, request.same_range))
         for source in inputs
     }
-    name = journal_id(world.now, batch)
+    name = journal_id(context.now, batch)
     aside = moves(checkpoint, batch, request.same_range, damaged, trims, name)
-    steps: list[Step] = [*aside, *sink_steps(request, world, name), *_id_step(checkpoint, request, world.replay)]
+    steps: list[Step] = [*aside, *sink_steps(request, context, name), *_id_step(checkpoint, request, context.replay)]
     if batch == 0:
         steps.append(Prune("state"))
     if not steps:
@@ -146,11 +148,11 @@ def plan_rewind(checkpoint: CheckpointSnapshot, request: RewindRequest, world: R
         of=None,
         request=request.words,
         reason=request.reason,
-        started=world.now,
+        started=context.now,
         batch=batch,
         same_range=request.same_range,
         newest=LogEnds(newest, commits[-1] if commits else -1),
-        left=LogEnds(min(kept_offsets, newest), max((one for one in commits if one < batch), default=-1)),
+        left=LogEnds(min(kept_offsets, newest), max((number for number in commits if number < batch), default=-1)),
         steps=tuple(steps),
         query_ids=query_ids(checkpoint),
         asked=request.identity(),
@@ -163,9 +165,9 @@ def plan_rewind(checkpoint: CheckpointSnapshot, request: RewindRequest, world: R
         state_version=batch if checkpoint.stores else None,
         kinds=Counter(file_label(move.source) for move in aside),
         size=sum(move.size for move in aside),
-        replay=world.replay,
-        refusals=tuple(refusals(checkpoint, request, world, available, aside)),
-        notes=(*_untested(checkpoint, batch), *notes(request, world, available, damaged, trims)),
+        replay=context.replay,
+        refusals=tuple(refusals(checkpoint, request, context, available, aside)),
+        notes=(*_untested(checkpoint, batch), *notes(request, context, available, damaged, trims)),
         journal=journal,
     )
 
@@ -173,8 +175,8 @@ def plan_rewind(checkpoint: CheckpointSnapshot, request: RewindRequest, world: R
 def _untested(checkpoint: CheckpointSnapshot, batch: int) -> list[str]:
     """Return what to know of a Spark that respool is not tested with, and that wrote what the query starts from."""
     before = [checkpoint.planned(batch - 1)] if batch > 0 else []
-    writers = (provenance.writer_of(one) for one in (*before, checkpoint.newest_planned()))
-    return [warning for one in writers if (warning := one.warning) is not None][:1]
+    writers = (provenance.writer_of(entry) for entry in (*before, checkpoint.newest_planned()))
+    return [warning for writer in writers if (warning := writer.warning) is not None][:1]
 
 
 def _require_reachable(checkpoint: CheckpointSnapshot, batch: int, same_range: bool) -> None:

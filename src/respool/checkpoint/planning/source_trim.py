@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import CheckpointError
-from respool.format import layout, logs
+from respool.format import compact_log, logs
 from respool.storage.folder import read_error
 from respool.storage.open import open_reader
 from respool.untrusted import Malformed, whole_number
@@ -63,7 +63,7 @@ def trim(checkpoint: CheckpointSnapshot, source: str, last: int) -> SourceLogTri
     """Return what to do so that `last` is the newest entry of a source's log; -1 empties it."""
     numbers = _numbers(checkpoint, source)
     later = sorted((name for name, number in numbers.items() if number > last), key=lambda n: numbers[n], reverse=True)
-    whole = last >= 0 and not _readable({name for name in numbers if name not in later}, last)
+    whole = last >= 0 and compact_log.files_up_to(numbers.keys() - set(later), last) is None
     return SourceLogTrim(() if whole else tuple(f"sources/{source}/{name}" for name in later), whole and bool(later))
 
 
@@ -124,19 +124,4 @@ def missing(paths: Iterable[str]) -> Missing:
 
 def _numbers(checkpoint: CheckpointSnapshot, source: str) -> dict[str, int]:
     """Return the files of a source's log, and the number of the newest entry in each."""
-    names = checkpoint.folders.get(f"sources/{source}", ())
-    return {name: number for name in names if (number := _number(name)) is not None}
-
-
-def _readable(names: set[str], last: int) -> bool:
-    """Return whether Spark can read a log with these files up to its entry `last`: from a compact one, or from 0."""
-    for number in range(last, -1, -1):
-        if f"{number}.compact" in names:
-            return True
-        if str(number) not in names:
-            return False
-    return True
-
-
-def _number(name: str) -> int | None:
-    return layout.entry(name)
+    return compact_log.numbers_by_name(checkpoint.folders.get(f"sources/{source}", ()))

@@ -53,7 +53,7 @@ def columns_of(schema: "StructType") -> tuple[StateColumn, ...]:
     """Return the columns of a state from the schema that Spark's reader gives it."""
     from pyspark.sql.types import NullType, TimestampType
 
-    found: list[tuple[str, str, StateColumn]] = []  # the short name, the long one, and the column
+    candidates: list[tuple[str, str, StateColumn]] = []  # the short name, the long one, and the column
     for field in schema.fields:
         if field.name in _LEFT_OUT:
             continue
@@ -65,12 +65,14 @@ def columns_of(schema: "StructType") -> tuple[StateColumn, ...]:
             unit = _TIMES.get(long) if len(list(_leaves(field.dataType))) == 1 else None
             if unit is not None:
                 short, kind = "expires", TimestampType()
-            found.append((short, long, StateColumn("", field.name, path, kind, unit)))
-    found.sort(key=lambda one: (one[2].source not in _CHANGE, not one[2].is_key))  # stable: the rest as it was
-    often = Counter(short for short, _, _ in found)
+            candidates.append((short, long, StateColumn("", field.name, path, kind, unit)))
+    candidates.sort(
+        key=lambda candidate: (candidate[2].source not in _CHANGE, not candidate[2].is_key)
+    )  # stable: the rest as it was
+    often = Counter(short for short, _, _ in candidates)
     taken: Counter[str] = Counter()
     named = []
-    for short, long, column in found:
+    for short, long, column in candidates:
         name = short if often[short] == 1 or (column.is_key and not taken[short]) else long
         taken[name] += 1
         name = name if taken[name] == 1 else f"{name}_{taken[name]}"
@@ -92,7 +94,7 @@ def flat(frame: "DataFrame", columns: Sequence[StateColumn], where: "Expression 
     )
     numbered = numbered if where is None else numbered.where(where)
     return numbered.select(
-        *(_cell(one).alias(one.name) for one in columns), F.monotonically_increasing_id().alias(READ_ORDER)
+        *(_cell(column).alias(column.name) for column in columns), F.monotonically_increasing_id().alias(READ_ORDER)
     )
 
 
@@ -102,28 +104,28 @@ def condition(columns: Sequence[StateColumn], wanted: Mapping[str, str], zone: t
     Raises:
         SettingsError: A column is unknown, or cannot have such a value.
     """
-    found: Expression | None = None
-    known = {one.name: one for one in columns}
+    combined: Expression | None = None
+    known = {column.name: column for column in columns}
     for name, text in wanted.items():
         if name not in known:
-            keys = [one.name for one in columns if one.is_key]
-            rest = ", ".join(one.name for one in columns if not one.is_key)
+            keys = [column.name for column in columns if column.is_key]
+            rest = ", ".join(column.name for column in columns if not column.is_key)
             raise SettingsError(
                 f"There is no column '{name}'.{did_you_mean(name, list(known))} The key has: "
                 f"{', '.join(keys) or 'no column'}; the rest: {rest or 'nothing'}."
             )
-        one = _cell(known[name]) == _value(known[name], text, zone)
-        found = one if found is None else found & one
-    return found
+        comparison = _cell(known[name]) == _value(known[name], text, zone)
+        combined = comparison if combined is None else combined & comparison
+    return combined
 
 
 def order(columns: Sequence[StateColumn]) -> list["Expression"]:
     """Return what rows are sorted by: changes by their batch, then all by their key, then as they were read."""
     from pyspark.sql import functions as F
 
-    first = [one for one in columns if one.source == "batch_id"]
-    keys = [one for one in columns if one.is_key and _sorts(one.type)]
-    return [*(F.col(quote(one.name)) for one in (*first, *keys)), F.col(quote(READ_ORDER))]
+    first = [column for column in columns if column.source == "batch_id"]
+    keys = [column for column in columns if column.is_key and _sorts(column.type)]
+    return [*(F.col(quote(column.name)) for column in (*first, *keys)), F.col(quote(READ_ORDER))]
 
 
 def select(frame: "DataFrame", columns: Sequence[StateColumn], nested: bool = True) -> "DataFrame":
@@ -131,11 +133,11 @@ def select(frame: "DataFrame", columns: Sequence[StateColumn], nested: bool = Tr
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, BinaryType, MapType
 
-    def cell(one: StateColumn) -> "Expression":
-        column = F.col(quote(one.name))
-        if nested or not isinstance(one.type, ArrayType | MapType | BinaryType):
+    def cell(shown: StateColumn) -> "Expression":
+        column = F.col(quote(shown.name))
+        if nested or not isinstance(shown.type, ArrayType | MapType | BinaryType):
             return column
-        return (F.base64 if isinstance(one.type, BinaryType) else F.to_json)(column).alias(one.name)
+        return (F.base64 if isinstance(shown.type, BinaryType) else F.to_json)(column).alias(shown.name)
 
     return frame.select(*map(cell, columns))
 
@@ -157,7 +159,7 @@ def _numbered(kind: "DataType") -> "DataType":
 
     if not isinstance(kind, StructType):
         return kind
-    return StructType([StructField(f"f{at}", _numbered(one.dataType)) for at, one in enumerate(kind.fields)])
+    return StructType([StructField(f"f{at}", _numbered(field.dataType)) for at, field in enumerate(kind.fields)])
 
 
 def _cell(column: StateColumn) -> "Expression":

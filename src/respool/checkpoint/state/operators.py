@@ -66,7 +66,7 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class Choice:
+class StateChoice:
     """Something of an operator's state that can be read by itself.
 
     Attributes:
@@ -82,21 +82,21 @@ class Choice:
 
 def operators(checkpoint: CheckpointSnapshot, batch: int) -> tuple[Operator, ...]:
     """Return the stateful operators of a query, as they were when a batch ran."""
-    numbers = sorted({one.operator for one in checkpoint.stores} | reachability.operators_named(checkpoint))
+    numbers = sorted({store.operator for store in checkpoint.stores} | reachability.operators_named(checkpoint))
     return tuple(_operator(checkpoint, number, batch) for number in numbers)
 
 
-def choices(found: Iterable[Operator]) -> tuple[Choice, ...]:
+def choices(known: Iterable[Operator]) -> tuple[StateChoice, ...]:
     """Return all that can be read of operators, what people ask for first."""
-    return tuple(choice for one in found for choice in _choices(one))
+    return tuple(choice for operator in known for choice in _choices(operator))
 
 
 def readable(checkpoint: CheckpointSnapshot, operator: int | None = None) -> list[InclusiveRange]:
     """Return the batches after which the state can be read, of one operator or of all, by the names of the files."""
-    stores = [one for one in checkpoint.stores if operator is None or one.operator == operator]
-    known = [(one.partition, state_versions.loadable(checkpoint, one)) for one in stores]
-    kept = [one for one in checkpoint.commits if checkpoint.has("offsets", one)]
-    checkpoint.read_ahead([f"offsets/{one}" for one in kept])
+    stores = [store for store in checkpoint.stores if operator is None or store.operator == operator]
+    known = [(store.partition, state_versions.loadable(checkpoint, store)) for store in stores]
+    kept = [batch for batch in checkpoint.commits if checkpoint.has("offsets", batch)]
+    checkpoint.read_ahead([f"offsets/{batch}" for batch in kept])
 
     def loads(batch: int) -> bool:
         try:
@@ -109,7 +109,7 @@ def readable(checkpoint: CheckpointSnapshot, operator: int | None = None) -> lis
             if count is None or partition < count
         )
 
-    return spans([one for one in kept if loads(one)])
+    return spans([batch for batch in kept if loads(batch)])
 
 
 def rows_store(side: str) -> str:
@@ -118,33 +118,39 @@ def rows_store(side: str) -> str:
 
 
 def _operator(checkpoint: CheckpointSnapshot, number: int, batch: int) -> Operator:
-    found = metadata_of(checkpoint, number, batch)
-    if found is None:
+    metadata = metadata_of(checkpoint, number, batch)
+    if metadata is None:
         stores = checkpoint.store_names(number)
-        kind = "join" if any(one.startswith("left-") for one in stores) else "unknown"
-        found = OperatorMetadata(kind, stores, {})
-    kind = kind_of(found.name)
+        kind = "join" if any(name.startswith("left-") for name in stores) else "unknown"
+        metadata = OperatorMetadata(kind, stores, {})
+    kind = kind_of(metadata.name)
     if kind == "join":
-        return Operator(number, kind, found.stores, (*SIDES, *_JOIN_STORES))
+        return Operator(number, kind, metadata.stores, (*SIDES, *_JOIN_STORES))
     if kind != TRANSFORM_WITH_STATE:
-        return Operator(number, kind, found.stores, found.stores)
-    declared = [(str(one.get("stateName")), one.get("stateVariableType")) for one in _declared(found)]
+        return Operator(number, kind, metadata.stores, metadata.stores)
+    declared = [(str(variable.get("stateName")), variable.get("stateVariableType")) for variable in _declared(metadata)]
     variables = tuple(Variable(name, _SORTS[sort]) for name, sort in sorted(declared) if sort in _SORTS)
     timers = any(sort == "TimerState" for _, sort in declared)
-    return Operator(number, kind, found.stores, found.stores, variables, timers)
+    return Operator(number, kind, metadata.stores, metadata.stores, variables, timers)
 
 
-def _declared(found: OperatorMetadata) -> list[dict[str, str]]:
-    variables = found.properties.get("stateVariables", [])
-    return [one for one in variables if isinstance(one, dict)] if isinstance(variables, list) else []
+def _declared(metadata: OperatorMetadata) -> list[dict[str, str]]:
+    variables = metadata.properties.get("stateVariables", [])
+    return [variable for variable in variables if isinstance(variable, dict)] if isinstance(variables, list) else []
 
 
-def _choices(one: Operator) -> list[Choice]:
-    if one.is_join:
-        sides = [Choice(one, f"--store {side}", f"the rows of the {side} side") for side in SIDES]
-        stores = [name for name in one.views if name not in SIDES]
-        return [*sides, *(Choice(one, f"--store {name}", "a store, as it is") for name in stores)]
-    if one.is_transform:
-        found = [Choice(one, f"--var {name.name}", f"a {name.sort} for each key") for name in one.variables]
-        return [*found, Choice(one, "--timers", "the registered timers")] if one.has_timers else found
-    return [Choice(one, "", "a row for each key")]
+def _choices(operator: Operator) -> list[StateChoice]:
+    if operator.is_join:
+        sides = [StateChoice(operator, f"--store {side}", f"the rows of the {side} side") for side in SIDES]
+        stores = [name for name in operator.views if name not in SIDES]
+        return [*sides, *(StateChoice(operator, f"--store {name}", "a store, as it is") for name in stores)]
+    if operator.is_transform:
+        variables = [
+            StateChoice(operator, f"--var {name.name}", f"a {name.sort} for each key") for name in operator.variables
+        ]
+        return (
+            [*variables, StateChoice(operator, "--timers", "the registered timers")]
+            if operator.has_timers
+            else variables
+        )
+    return [StateChoice(operator, "", "a row for each key")]

@@ -12,23 +12,25 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import tzinfo
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from respool.checkpoint.state.columns import StateColumn, columns_of, condition, flat, order, select
 from respool.checkpoint.state.selection import StateReading
-from respool.errors import CheckpointError, RespoolError
+from respool.errors import CheckpointError
 from respool.format import logs
 from respool.locations import OWN, local_path
 from respool.sessions.log import keeps_sessions, sessions_of
 from respool.spark.failures import innermost_message
+from respool.spark.internals import translate_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
 
 
 @contextmanager
-def view_of(root: Path) -> Iterator[Path]:
+def relocated_view(root: Path) -> Iterator[Path]:
     """Make a view of a checkpoint on a local disk, for the length of a `with` block."""
     with tempfile.TemporaryDirectory(prefix="respool-state-") as name:
         folder = Path(name)
@@ -56,9 +58,9 @@ def _view_operator(source: Path, target: Path, view: Path) -> None:
 
 
 def _link(source: Path, target: Path, without: tuple[str, ...]) -> None:
-    for one in source.iterdir():
-        if one.name not in without:
-            (target / one.name).symlink_to(one)
+    for entry in source.iterdir():
+        if entry.name not in without:
+            (target / entry.name).symlink_to(entry)
 
 
 FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv"}
@@ -92,12 +94,12 @@ def rows(
         zone: The zone of times in them that name no offset.
         limit: How many rows to return at most.
     """
-    with _telling(reading), _address(reading) as address:
+    with translate_errors(partial(_unreadable, reading), connection=True), _address(reading) as address:
         frame, columns, count = _table(spark, reading, address, only, zone)
         frame = _sorted(frame, columns) if limit is None else _first(frame, columns, limit)
-        shown = [one for one in columns if one.name not in reading.hidden]
-        found = select(frame, shown).toArrow().to_pylist()
-        return StateRows(tuple(one.name for one in shown), found[:limit], int(count.get["rows"]))
+        shown = [column for column in columns if column.name not in reading.hidden]
+        records = select(frame, shown).toArrow().to_pylist()
+        return StateRows(tuple(column.name for column in shown), records[:limit], int(count.get["rows"]))
 
 
 def write(spark: "SparkSession", reading: StateReading, only: Mapping[str, str], zone: tzinfo, file: Path) -> int:
@@ -109,10 +111,10 @@ def write(spark: "SparkSession", reading: StateReading, only: Mapping[str, str],
     check_output(file)
     new = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
-        with _telling(reading), _address(reading) as address:
+        with translate_errors(partial(_unreadable, reading), connection=True), _address(reading) as address:
             frame, columns, count = _table(spark, reading, address, only, zone)
             kind = FORMATS[file.suffix]
-            shown = [one for one in columns if one.name not in reading.hidden]
+            shown = [column for column in columns if column.name not in reading.hidden]
             frame = select(_sorted(frame, columns), shown, nested=kind != "csv")
             options = {"timestampFormat": _TIMES, "timeZone": str(zone), "ignoreNullFields": "false", "header": "true"}
             frame.write.format(kind).options(**({} if kind == "parquet" else options)).save(new.absolute().as_uri())
@@ -196,26 +198,15 @@ def _address(reading: StateReading) -> Iterator[str]:
         # Hadoop has another name for S3 than fsspec.
         yield reading.root.replace("s3://", "s3a://", 1) if reading.root.startswith("s3://") else reading.root
     elif reading.moved:
-        with view_of(path) as view:
+        with relocated_view(path) as view:
             yield str(view)
     else:
         yield str(path.absolute())
 
 
-@contextmanager
-def _telling(reading: StateReading) -> Iterator[None]:
-    """Turn what Spark raises into a CheckpointError."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except RespoolError:
-        raise
-    except (PySparkException, Py4JError) as error:
-        raise CheckpointError(
-            f"Spark cannot read the state after batch {reading.batch} of {reading.root}: "
-            f"{innermost_message(str(error))}\n"
-            "If the query runs, it may have removed that batch meanwhile: run this again. Otherwise see: respool "
-            "checkpoint verify."
-        ) from error
+def _unreadable(reading: StateReading, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"Spark cannot read the state after batch {reading.batch} of {reading.root}: {innermost_message(str(error))}\n"
+        "If the query runs, it may have removed that batch meanwhile: run this again. Otherwise see: respool "
+        "checkpoint verify."
+    )

@@ -64,11 +64,11 @@ class StateReading:
 
 def newest(checkpoint: CheckpointSnapshot) -> int:
     """Return the newest finished batch; raise CheckpointError when there is none."""
-    found = [one for one in checkpoint.commits if checkpoint.has("offsets", one)]
-    if not found:
+    finished = [batch for batch in checkpoint.commits if checkpoint.has("offsets", batch)]
+    if not finished:
         require_checkpoint(checkpoint)
         raise CheckpointError(f"The query of {checkpoint.root} has finished no batch yet: there is no state to read.")
-    return found[-1]
+    return finished[-1]
 
 
 def select_state(checkpoint: CheckpointSnapshot, wanted: StateSelection) -> StateReading:
@@ -78,8 +78,8 @@ def select_state(checkpoint: CheckpointSnapshot, wanted: StateSelection) -> Stat
     asked = wanted.batch if wanted.changes is None else wanted.changes.last
     batch = newest(checkpoint) if asked is None else asked
     _require_finished(checkpoint, batch)
-    found = operators(checkpoint, batch)
-    operator = _operator(checkpoint, found, wanted)
+    candidates = operators(checkpoint, batch)
+    operator = _operator(checkpoint, candidates, wanted)
     _require_loadable(checkpoint, operator, batch)
     options, what = _what(operator, wanted)
     if wanted.changes is not None:
@@ -118,26 +118,28 @@ def _require_loadable(checkpoint: CheckpointSnapshot, operator: Operator, batch:
 
 
 def _can_be_read(checkpoint: CheckpointSnapshot, operator: int | None = None) -> str:
-    found = spans_text(readable(checkpoint, operator))
-    return f"Batches that can be read: {found}." if found else "See what is wrong with: respool checkpoint verify."
+    batches = spans_text(readable(checkpoint, operator))
+    return f"Batches that can be read: {batches}." if batches else "See what is wrong with: respool checkpoint verify."
 
 
 def _stores(checkpoint: CheckpointSnapshot, operator: Operator, batch: int) -> list[StateStore]:
-    return [one for one in reachability.expected_stores(checkpoint, batch + 1) if one.operator == operator.number]
+    return [store for store in reachability.expected_stores(checkpoint, batch + 1) if store.operator == operator.number]
 
 
-def _operator(checkpoint: CheckpointSnapshot, found: Sequence[Operator], wanted: StateSelection) -> Operator:
-    if not found:
+def _operator(checkpoint: CheckpointSnapshot, candidates: Sequence[Operator], wanted: StateSelection) -> Operator:
+    if not candidates:
         require_checkpoint(checkpoint)
         raise CheckpointError(f"The query of {checkpoint.root} keeps no state: there is nothing to read.")
-    known = ", ".join(f"{one.number} ({one.kind})" for one in found)
+    known = ", ".join(f"{operator.number} ({operator.kind})" for operator in candidates)
     if wanted.operator is None:
-        if len(found) > 1:
-            raise CheckpointError(f"The query has {len(found)} stateful operators. Name one with --operator: {known}.")
-        return found[0]
-    for one in found:
-        if one.number == wanted.operator:
-            return one
+        if len(candidates) > 1:
+            raise CheckpointError(
+                f"The query has {len(candidates)} stateful operators. Name one with --operator: {known}."
+            )
+        return candidates[0]
+    for operator in candidates:
+        if operator.number == wanted.operator:
+            return operator
     raise CheckpointError(f"There is no stateful operator {wanted.operator}. The query has: {known}.")
 
 
@@ -175,8 +177,8 @@ def _part_of_transform(operator: Operator, wanted: StateSelection) -> tuple[dict
         if not operator.has_timers:
             raise CheckpointError(f"{_sentence(operator)} has no timers. Leave --timers out.")
         return {"readRegisteredTimers": "true"}, "timers"
-    names = [one.name for one in operator.variables]
-    listed = ", ".join(f"{one.name} ({one.sort})" for one in operator.variables) or "none"
+    names = [variable.name for variable in operator.variables]
+    listed = ", ".join(f"{variable.name} ({variable.sort})" for variable in operator.variables) or "none"
     if wanted.variable is None and len(names) != 1:
         timers = " Its timers: --timers." if operator.has_timers else ""
         raise CheckpointError(
@@ -205,18 +207,20 @@ def _require_changes(
     for store in _stores(checkpoint, operator, changes.last):
         if named in operator.stores and store.name != named:
             continue
-        found = {one.version for one in state_versions.own_files(checkpoint, store) if one.kind not in SNAPSHOTS}
-        if not found:
+        versions = {
+            file.version for file in state_versions.committed_files(checkpoint, store) if file.kind not in SNAPSHOTS
+        }
+        if not versions:
             raise CheckpointError(
                 f"{_sentence(operator)} keeps its state in RocksDB without changelog: what a batch changed is not "
                 "kept, only the state after it. Read two batches with --batch in place of --changes."
             )
-        missing = [one for one in range(changes.first, changes.last + 1) if one + 1 not in found]
+        missing = [batch for batch in range(changes.first, changes.last + 1) if batch + 1 not in versions]
         if missing:
             batches = "batch" if len(missing) == 1 else "batches"
             raise CheckpointError(
                 f"What {batches} {spans_text(spans(missing))} changed in {store.place} is not kept. Batches whose "
-                f"changes are kept: {spans_text(spans(sorted(one - 1 for one in found)))}."
+                f"changes are kept: {spans_text(spans(sorted(version - 1 for version in versions)))}."
             )
 
 
@@ -243,7 +247,7 @@ def _conf(checkpoint: CheckpointSnapshot, operator: Operator, batch: int) -> dic
     if _PROVIDER in planned.conf:
         conf[_PROVIDER] = planned.conf[_PROVIDER]
     if checkpoint.partitions(batch) is None:  # as in the first run of a query with offsets of version 2
-        count = len({one.partition for one in checkpoint.stores if one.operator == operator.number})
+        count = len({store.partition for store in checkpoint.stores if store.operator == operator.number})
         conf["spark.sql.streaming.internal.stateStore.partitions"] = str(count)
     return conf
 

@@ -8,7 +8,7 @@ from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.verify.damage import unreadable
 from respool.errors import CheckpointError, FileError, UnknownFormatVersionError
 from respool.findings import Finding, note
-from respool.format import layout
+from respool.format import compact_log, layout
 from respool.locations import OWN, local_path
 from respool.storage.folder import is_denied
 from respool.text import few
@@ -132,12 +132,12 @@ def _main_file(name: str) -> str:
 
 def _blocks(checkpoint: CheckpointSnapshot, folder: str, name: str) -> bool:
     """Return whether Spark will write a file and fail for the checksum of an older one, which it does not replace."""
-    number = layout.entry(name)
+    number = compact_log.number_of(name)
     if number is not None and folder in ("offsets", "commits"):
         return number >= checkpoint.next_batch and not checkpoint.has(folder, number)
     if number is not None and folder.startswith("sources/"):
-        there = (layout.entry(one) for one in checkpoint.folders[folder])
-        return number > max((one for one in there if one is not None), default=-1)
+        there = (compact_log.number_of(other) for other in checkpoint.folders[folder])
+        return number > max((entry for entry in there if entry is not None), default=-1)
     if number is not None and folder.endswith("/_metadata/v2"):
         return number >= checkpoint.next_batch
     return folder.endswith("/_metadata") and name in ("metadata", "schema")

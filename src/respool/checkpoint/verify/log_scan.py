@@ -37,7 +37,7 @@ class OffsetLogFacts(NamedTuple):
     back: str | None
 
 
-class Bad(NamedTuple):
+class UnusableLogFile(NamedTuple):
     """Why a file of a log cannot be used; `denied` when a permission is all that is missing."""
 
     why: str
@@ -64,22 +64,22 @@ class LogScan:
     has_ids: bool
     codec: str
     repairs: bool
-    bad: Mapping[str, Bad]
+    bad: Mapping[str, UnusableLogFile]
     vanished: tuple[str, ...]
 
 
 def read_logs(checkpoint: CheckpointSnapshot, on_read: Callable[[int], None]) -> LogScan:
     """Read all of both logs; `on_read` is told how many files were read since."""
     planned: dict[int, OffsetLogFacts] = {}
-    bad: dict[str, Bad] = {}
+    bad: dict[str, UnusableLogFile] = {}
     vanished: list[str] = []
     known: dict[Any, Any] = {}  # what most files share is kept once
     newest: OffsetLogEntry | None = None
     marks: _Marks = {}
-    for batch, found in _parsed(checkpoint, "offsets", logs.parse_offset_log, bad, vanished, on_read):
-        now = _marks(found)
-        planned[batch] = _facts(found, newest, marks, now, known)
-        newest, marks = found, now
+    for batch, entry in _parsed(checkpoint, "offsets", logs.parse_offset_log, bad, vanished, on_read):
+        now = _marks(entry)
+        planned[batch] = _facts(entry, newest, marks, now, known)
+        newest, marks = entry, now
     committed: set[int] = set()
     has_ids = False
     for batch, finished in _parsed(checkpoint, "commits", logs.parse_commit_log, bad, vanished, on_read):
@@ -94,14 +94,14 @@ def _parsed(
     checkpoint: CheckpointSnapshot,
     folder: str,
     parse: Callable[[str, str], Any],
-    bad: dict[str, Bad],
+    bad: dict[str, UnusableLogFile],
     vanished: list[str],
     on_read: Callable[[int], None],
 ) -> Iterator[tuple[int, Any]]:
     batches = checkpoint.offsets if folder == "offsets" else checkpoint.commits
     for start in range(0, len(batches), _AT_A_TIME):
         some = batches[start : start + _AT_A_TIME]
-        read = checkpoint.files.read_many([f"{folder}/{one}" for one in some])
+        read = checkpoint.files.read_many([f"{folder}/{batch}" for batch in some])
         on_read(len(some))
         for batch in some:
             path = f"{folder}/{batch}"
@@ -114,19 +114,21 @@ def _parsed(
                     raise data
                 yield batch, parse(path, logs.decode(path, data))
             except (CheckpointError, OSError) as error:
-                bad[path] = Bad(reason(error), is_denied(error), isinstance(error, UnknownFormatVersionError))
+                bad[path] = UnusableLogFile(
+                    reason(error), is_denied(error), isinstance(error, UnknownFormatVersionError)
+                )
 
 
 def _facts(
-    found: OffsetLogEntry, before: "OffsetLogEntry | None", was: _Marks, now: _Marks, known: dict[Any, Any]
+    entry: OffsetLogEntry, before: "OffsetLogEntry | None", was: _Marks, now: _Marks, known: dict[Any, Any]
 ) -> OffsetLogFacts:
-    names = tuple(one.source for one in found.sources)
-    stated = found.conf.get(_PARTITIONS, "")
+    names = tuple(source.source for source in entry.sources)
+    stated = entry.conf.get(_PARTITIONS, "")
     back = None
-    if before is not None and found.watermark_ms < before.watermark_ms:
-        back = f"the watermark, from {before.watermark_ms} to {found.watermark_ms} ms"
+    if before is not None and entry.watermark_ms < before.watermark_ms:
+        back = f"the watermark, from {before.watermark_ms} to {entry.watermark_ms} ms"
     return OffsetLogFacts(
-        version=found.version,
+        version=entry.version,
         sources=known.setdefault(names, names),
         partitions=int(stated) if stated else None,
         log_ends=tuple((source, marks[_LOG]) for source, marks in now.items() if _LOG in marks),
@@ -134,17 +136,17 @@ def _facts(
     )
 
 
-def _marks(found: OffsetLogEntry) -> _Marks:
+def _marks(entry: OffsetLogEntry) -> _Marks:
     """Return how far each source was read, as numbers that never go back."""
     marks: _Marks = {}
-    for one in found.sources:
-        match positions.kind_of(one.end):
+    for source in entry.sources:
+        match positions.kind_of(source.end):
             case "Kafka":
-                marks[one.source] = {
-                    (topic, number): offset for topic, parts in one.end.items() for number, offset in parts.items()
+                marks[source.source] = {
+                    (topic, number): offset for topic, parts in source.end.items() for number, offset in parts.items()
                 }
             case "files":
-                marks[one.source] = {_LOG: one.end["logOffset"]}
+                marks[source.source] = {_LOG: source.end["logOffset"]}
     return marks
 
 

@@ -8,14 +8,14 @@ from itertools import pairwise
 from respool.checkpoint import provenance
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.verify.damage import rewind, unreadable
-from respool.checkpoint.verify.log_scan import Bad
+from respool.checkpoint.verify.log_scan import UnusableLogFile
 from respool.checkpoint.verify.soundness import CheckpointScan, Soundness
 from respool.errors import CheckpointError
 from respool.findings import Finding, note
 from respool.format import logs
 from respool.format.model import spans
 from respool.storage.folder import is_denied, reason
-from respool.text import numbers
+from respool.text import number_range
 
 _UUID = re.compile(r"[0-9a-fA-F]{1,8}(-[0-9a-fA-F]{1,4}){3}-[0-9a-fA-F]{1,12}")
 _IN_TIME = "Nothing. Spark deletes it in time."
@@ -27,7 +27,7 @@ def metadata(checkpoint: CheckpointSnapshot, sound: Soundness) -> Iterator[Findi
     sinks = "A Delta table or a file sink knows the query by its id: put the old one back if there is one."
     remedy = f"Put it back from a copy, or give the query a new id with: {command}. {sinks}"
     if sound.unknown is not None:
-        remedy = sound.mend()
+        remedy = sound.remedy()
     if not checkpoint.offsets:
         remedy = "Delete it; Spark writes a new one."
     if "metadata" not in checkpoint.folders[""]:
@@ -35,13 +35,13 @@ def metadata(checkpoint: CheckpointSnapshot, sound: Soundness) -> Iterator[Findi
             yield Finding("The file metadata, which holds the query's id, is missing: Spark does not start.", remedy)
         return
     try:
-        found = logs.query_id(logs.decode("metadata", checkpoint.files.read("metadata")))
+        query_id = logs.query_id(logs.decode("metadata", checkpoint.files.read("metadata")))
     except (CheckpointError, OSError) as error:
         why = reason(error)
         yield unreadable("metadata", why) if is_denied(error) else Finding(f"metadata {why}.", remedy)
         return
-    if not _UUID.fullmatch(found):
-        yield Finding(f"metadata holds the id {found!r}, which is no UUID: Spark does not start.", remedy)
+    if not _UUID.fullmatch(query_id):
+        yield Finding(f"metadata holds the id {query_id!r}, which is no UUID: Spark does not start.", remedy)
 
 
 def offsets(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
@@ -49,7 +49,7 @@ def offsets(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
     batches = known.checkpoint.offsets
     newest = batches[-1] if batches else -1
     for batch, bad in _bad(known, "offsets"):
-        lost = numbers(batch + 1, min(batch + 2, newest + 1))
+        lost = number_range(batch + 1, min(batch + 2, newest + 1))
         yield _damaged(known, sound, f"offsets/{batch}", bad, batch >= newest - 1, f"batches {lost}")
     if is_async(known):
         what = (
@@ -59,11 +59,11 @@ def offsets(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
         yield note(what, how)
         return
     for first, last in _gaps(batches):
-        what = f"offsets/{numbers(first, last)} {'is' if first == last else 'are'} missing"
+        what = f"offsets/{number_range(first, last)} {'is' if first == last else 'are'} missing"
         if last == newest - 1:
-            yield Finding(f"{what}: a start needs what batch {last} was to read.", sound.mend())
+            yield Finding(f"{what}: a start needs what batch {last} was to read.", sound.remedy())
         else:
-            lost = numbers(first, min(last + 2, newest + 1))
+            lost = number_range(first, min(last + 2, newest + 1))
             yield note(f"{what}: batches {lost} cannot be rewound to.", "Nothing: a start does not need it.")
 
 
@@ -74,11 +74,11 @@ def commits(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
         needed = batch == batches[-1]
         yield _damaged(known, sound, f"commits/{batch}", bad, needed, f"batch {batch + 1}")
     for first, last in () if is_async(known) else _gaps(batches):
-        what = f"commits/{numbers(first, last)} {'is' if first == last else 'are'} missing"
+        what = f"commits/{number_range(first, last)} {'is' if first == last else 'are'} missing"
         how = "Nothing: a start does not need it."
         if sound.newest(first) is not None:
-            how += f" To close the gap, {_lower(sound.mend(first))}"
-        yield note(f"{what}: batches {numbers(first + 1, last + 1)} cannot be rewound to.", how)
+            how += f" To close the gap, {_lower(sound.remedy(first))}"
+        yield note(f"{what}: batches {number_range(first + 1, last + 1)} cannot be rewound to.", how)
 
 
 def writer(known: CheckpointScan) -> Iterator[Finding]:
@@ -98,28 +98,28 @@ def order(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
     if not checkpoint.offsets:
         if checkpoint.commits or checkpoint.stores:
             there = f"commits/{last}" if checkpoint.commits else checkpoint.stores[0].folder
-            yield Finding(f"offsets is empty, though {there} is there: Spark does not start.", sound.mend())
+            yield Finding(f"offsets is empty, though {there} is there: Spark does not start.", sound.remedy())
         return
     if last > newest and last > known.newest_now:
         what = f"commits/{last} is beyond the newest batch in offsets, {newest}: Spark runs that again, then fails."
-        yield Finding(what, sound.mend())
+        yield Finding(what, sound.remedy())
     elif last < newest - 1 and not is_async(known):
-        missing = numbers(last + 1, newest - 1)
+        missing = number_range(last + 1, newest - 1)
         does = "cannot load the state" if known.has_ids else f"runs batch {newest} again, but none before it"
         what = f"commits/{missing} and commits/{newest} are missing at the end: Spark {does}."
-        way = sound.mend(last + 1)
+        way = sound.remedy(last + 1)
         yield Finding(what, way if known.has_ids else f"If they were all finished, start the query. If not: {way}")
     elif last == newest - 1 and newest in logs_.planned:
         yield from _uncommitted(known, sound, newest)
-    for batch, found in logs_.planned.items():
+    for batch, entry in logs_.planned.items():
         status = Finding if batch == newest else note
-        remedy = sound.mend(batch) if batch == newest else "Nothing: a start does not need it."
-        if found.back is not None:
-            what = f"offsets/{batch} goes back behind the batch before: {found.back}. Were files of two runs mixed?"
+        remedy = sound.remedy(batch) if batch == newest else "Nothing: a start does not need it."
+        if entry.back is not None:
+            what = f"offsets/{batch} goes back behind the batch before: {entry.back}. Were files of two runs mixed?"
             yield status(what, remedy)
         before = logs_.planned.get(batch - 1)
-        if before and found.version == before.version == 1 and len(found.sources) != len(before.sources):
-            what = f"offsets/{batch} has {len(found.sources)} sources, offsets/{batch - 1} has {len(before.sources)}."
+        if before and entry.version == before.version == 1 and len(entry.sources) != len(before.sources):
+            what = f"offsets/{batch} has {len(entry.sources)} sources, offsets/{batch - 1} has {len(before.sources)}."
             yield status(what, remedy)
     yield from _no_partitions(known, newest)
 
@@ -141,32 +141,34 @@ def _uncommitted(known: CheckpointScan, sound: Soundness, newest: int) -> Iterat
             what = (
                 f"offsets/{newest} begins a repartition from {before.partitions} to {now.partitions} that was not ended"
             )
-            yield Finding(f"{what}: Spark does not start.", sound.mend(newest))
+            yield Finding(f"{what}: Spark does not start.", sound.remedy(newest))
             return
         if now.partitions is None or before.partitions is None:
             what = f"Batch {newest} was not finished, and offsets/{newest} does not say how many partitions there are"
-            yield Finding(f"{what}: Spark 4.2 fails with None.get.", sound.mend(newest))
+            yield Finding(f"{what}: Spark 4.2 fails with None.get.", sound.remedy(newest))
             return
     what = f"Batch {newest} is planned but not finished: it runs again, on the same records."
-    delta = f" If its sink is a Delta table that has it already, Spark fails: {_lower(sound.mend(newest))}"
+    delta = f" If its sink is a Delta table that has it already, Spark fails: {_lower(sound.remedy(newest))}"
     yield note(what, "Nothing." + (delta if known.has_ids else ""))
 
 
 def _no_partitions(known: CheckpointScan, newest: int) -> Iterator[Finding]:
     planned = known.logs.planned.get(newest)
     if planned is not None and planned.partitions is None and known.checkpoint.stores:
-        count = len({one.partition for one in known.checkpoint.stores})
+        count = len({store.partition for store in known.checkpoint.stores})
         what = f"offsets/{newest} does not say how many partitions the state has; there are {count}."
         how = f"Start with spark.sql.shuffle.partitions={count}: with fewer, Spark loses state without a word."
         yield note(what, how)
 
 
-def _bad(known: CheckpointScan, folder: str) -> list[tuple[int, Bad]]:
-    found = (path.split("/") for path in known.logs.bad)
-    return sorted((int(name), known.logs.bad[f"{folder}/{name}"]) for where, name in found if where == folder)
+def _bad(known: CheckpointScan, folder: str) -> list[tuple[int, UnusableLogFile]]:
+    paths = (path.split("/") for path in known.logs.bad)
+    return sorted((int(name), known.logs.bad[f"{folder}/{name}"]) for where, name in paths if where == folder)
 
 
-def _damaged(known: CheckpointScan, sound: Soundness, path: str, bad: Bad, needed: bool, lost: str) -> Finding:
+def _damaged(
+    known: CheckpointScan, sound: Soundness, path: str, bad: UnusableLogFile, needed: bool, lost: str
+) -> Finding:
     if bad.denied:
         return unreadable(path, bad.why)
     if not needed:
@@ -174,12 +176,12 @@ def _damaged(known: CheckpointScan, sound: Soundness, path: str, bad: Bad, neede
     if bad.unknown:
         use = "A newer Spark wrote it: start the query with that one, and use a respool made for it."
         return Finding(f"{path} {bad.why}.", use)
-    return Finding(f"{path} {bad.why}.", sound.mend())
+    return Finding(f"{path} {bad.why}.", sound.remedy())
 
 
 def _gaps(batches: tuple[int, ...]) -> list[tuple[int, int]]:
     runs = spans(batches)
-    return [(one.last + 1, other.first - 1) for one, other in pairwise(runs)]
+    return [(run.last + 1, other.first - 1) for run, other in pairwise(runs)]
 
 
 def _lower(text: str) -> str:

@@ -11,7 +11,7 @@ from respool.checkpoint.verify.soundness import CheckpointScan, Soundness
 from respool.checkpoint.verify.source_log import SourceLogs
 from respool.checkpoint.verify.state_scan import StateScan, read_state
 from respool.findings import CheckResult, Finding, check
-from respool.format import state_files
+from respool.format import layout, state_files
 
 _NEWEST = 2  # of so many files of each log the hidden checksums are compared
 
@@ -38,7 +38,7 @@ def verify(
         check("permissions of folders", folder.listed(checkpoint)),
         check("a checkpoint's folder", folder.is_checkpoint(checkpoint)),
     ]
-    if any(one.status == "broken" for one in first):
+    if any(result.status == "broken" for result in first):
         return tuple(first)
     known = _read(checkpoint, deep, on_progress)
     sound = Soundness(known)
@@ -60,7 +60,7 @@ def verify(
             [*known.logs.vanished, *known.state.vanished],
         ),
     }
-    return (*first, *(check(name, found) for name, found in rest.items()))
+    return (*first, *(check(name, findings) for name, findings in rest.items()))
 
 
 def _state(known: CheckpointScan, sound: Soundness) -> dict[str, Iterable[Finding]]:
@@ -89,18 +89,18 @@ def _read(checkpoint: CheckpointSnapshot, deep: bool, on_progress: Callable[[int
 
 def _changed(checkpoint: CheckpointSnapshot) -> list[str]:
     """Return the files a start reads first that are not as Spark wrote them, by their hidden checksums."""
-    paths = ["metadata", *(f"offsets/{one}" for one in checkpoint.offsets[-_NEWEST:])]
-    paths += [f"commits/{one}" for one in checkpoint.commits[-_NEWEST:]]
-    beside = {path: "/".join([*path.split("/")[:-1], f".{path.rpartition('/')[2]}.crc"]) for path in paths}
+    paths = ["metadata", *(f"offsets/{batch}" for batch in checkpoint.offsets[-_NEWEST:])]
+    paths += [f"commits/{batch}" for batch in checkpoint.commits[-_NEWEST:]]
+    checksums = {path: layout.hidden_checksum(path) for path in paths}
     there = {
         path: crc
-        for path, crc in beside.items()
+        for path, crc in checksums.items()
         if crc.rpartition("/")[2] in checkpoint.folders.get(path.rpartition("/")[0], ())
     }
     read = checkpoint.files.read_many([*there, *there.values()])
-    found = []
+    changed = []
     for path, crc in there.items():
         data, hidden = read[path], read[crc]
         if isinstance(data, bytes) and isinstance(hidden, bytes) and state_files.checksum(data, hidden):
-            found.append(path)
-    return found
+            changed.append(path)
+    return changed

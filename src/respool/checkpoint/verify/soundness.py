@@ -12,7 +12,7 @@ from respool.checkpoint.verify.log_scan import LogScan
 from respool.checkpoint.verify.source_log import SourceLogs
 from respool.checkpoint.verify.state_scan import StateScan
 from respool.format import layout
-from respool.format.model import SNAPSHOTS, InclusiveRange, StateFile, StateStore
+from respool.format.model import SNAPSHOTS, InclusiveRange, StateFile, StateStore, intersect
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class CheckpointScan:
     @cached_property
     def stores(self) -> dict[tuple[int, int, str], StateStore]:
         """The state stores, with the files of the checkpoint's state format only."""
-        found = {}
-        for one in self.checkpoint.stores:
-            own = tuple(file for file in one.files if (file.uid is not None) == self.has_ids)
-            found[one.operator, one.partition, one.name] = replace(one, files=own)
-        return found
+        stores = {}
+        for store in self.checkpoint.stores:
+            own = tuple(file for file in store.files if (file.uid is not None) == self.has_ids)
+            stores[store.operator, store.partition, store.name] = replace(store, files=own)
+        return stores
 
     @cached_property
     def has_ids(self) -> bool:
@@ -63,11 +63,11 @@ class CheckpointScan:
         return f"{unread[0]} is of a version that respool does not know" if unread else None
 
     @cached_property
-    def _flaws(self) -> list[operator_files.Flaw]:
+    def _flaws(self) -> list[operator_files.OperatorFlaw]:
         checkpoint, operators = self.checkpoint, self.operators
-        runs = [one for one in operators if operator_files.has_runs(checkpoint, one)]
-        flaws = (operator_files.flaw_of_run(checkpoint, one, checkpoint.next_batch) for one in runs)
-        return [one for one in flaws if one is not None]
+        runs = [operator for operator in operators if operator_files.has_runs(checkpoint, operator)]
+        flaws = (operator_files.flaw_of_run(checkpoint, operator, checkpoint.next_batch) for operator in runs)
+        return [flaw for flaw in flaws if flaw is not None]
 
     @cached_property
     def newest_now(self) -> int:
@@ -81,18 +81,11 @@ class CheckpointScan:
 
     def expected(self, partitions: int | None) -> list[StateStore]:
         """Return the stores that must be there; one that is not comes without files."""
-        found = []
-        for operator in self.operators:
-            for partition in range(self.checkpoint.partitions_of(operator, partitions)):
-                for name in self.checkpoint.store_names(operator) or ("default",):
-                    folder = f"state/{operator}/{partition}" + ("" if name == "default" else f"/{name}")
-                    empty = StateStore(operator, partition, name, folder, ())
-                    found.append(self.stores.get((operator, partition, name), empty))
-        return found
+        return reachability.stores_of(self.checkpoint, self.operators, partitions, self.stores.values())
 
     def undamaged(self, store: StateStore) -> StateStore:
         """Return a store without its damaged files."""
-        return replace(store, files=tuple(one for one in store.files if self.damage(store, one) is None))
+        return replace(store, files=tuple(file for file in store.files if self.damage(store, file) is None))
 
     def damage(self, store: StateStore, file: StateFile) -> str | None:
         """Return what is wrong with a file of a store."""
@@ -120,11 +113,11 @@ class Soundness:
             return None
         most = checkpoint.next_batch if most is None else min(most, checkpoint.next_batch)
         if most not in self._newest:
-            candidates = (one + 1 for one in reversed(checkpoint.offsets) if one + 1 <= most)
-            self._newest[most] = next((one for one in candidates if self.is_sound(one)), None)
+            candidates = (batch + 1 for batch in reversed(checkpoint.offsets) if batch + 1 <= most)
+            self._newest[most] = next((candidate for candidate in candidates if self.is_sound(candidate)), None)
         return self._newest[most]
 
-    def mend(self, most: int | None = None) -> str:
+    def remedy(self, most: int | None = None) -> str:
         """Return what to do when the checkpoint cannot be used as it is."""
         root = self._known.checkpoint.root
         if self._known.unknown is not None:
@@ -146,7 +139,7 @@ class Soundness:
         if before is not None and (last.back or (last.version == 1 and len(last.sources) != len(before.sources))):
             return False
         return (
-            _within(self._sound_versions(last.partitions), batch)
+            any(batch in span for span in self._sound_versions(last.partitions))
             and all(known.sources.wrong(source, end) is None for source, end in last.log_ends)
             and not any(self._flawed(operator, batch) for operator in known.operators)
         )
@@ -160,25 +153,25 @@ class Soundness:
 
     def _sound_versions(self, partitions: int | None) -> list[InclusiveRange]:
         if partitions not in self._common:
-            found = [InclusiveRange(0, self._known.checkpoint.next_batch)]
+            versions = [InclusiveRange(0, self._known.checkpoint.next_batch)]
             for store in self._known.expected(partitions):
-                found = _both(found, self._versions(store))
-            self._common[partitions] = found
+                versions = intersect(versions, self._versions(store))
+            self._common[partitions] = versions
         return self._common[partitions]
 
     def _versions(self, store: StateStore) -> list[InclusiveRange]:
         """Return the versions of a store that Spark can load after a rewind."""
         known = self._known
-        found = state_versions.loadable(known.checkpoint, known.undamaged(store))
+        versions = state_versions.loadable(known.checkpoint, known.undamaged(store))
         if known.logs.repairs:
-            return found  # it goes back to an older snapshot by itself
-        kept = state_versions.own_files(known.checkpoint, store)
-        snapshots = sorted({one.version for one in kept if one.kind in SNAPSHOTS})
-        for one in kept:
-            path = f"{store.folder}/{one.name}"
-            if one.kind in SNAPSHOTS and path in known.state.damaged and path not in known.state.movable:
-                found = _both(found, _all_but(one.version, _after(snapshots, one.version)))
-        return found
+            return versions  # it goes back to an older snapshot by itself
+        kept = state_versions.committed_files(known.checkpoint, store)
+        snapshots = sorted({file.version for file in kept if file.kind in SNAPSHOTS})
+        for file in kept:
+            path = f"{store.folder}/{file.name}"
+            if file.kind in SNAPSHOTS and path in known.state.damaged and path not in known.state.movable:
+                versions = intersect(versions, _all_but(file.version, _after(snapshots, file.version)))
+        return versions
 
 
 def users(snapshots: Sequence[int], file: StateFile) -> InclusiveRange | None:
@@ -188,14 +181,14 @@ def users(snapshots: Sequence[int], file: StateFile) -> InclusiveRange | None:
     return InclusiveRange(file.version, _after(snapshots, file.version) - 1)
 
 
-def clip(found: InclusiveRange | None, within: Iterable[InclusiveRange]) -> list[InclusiveRange]:
+def clip(span: InclusiveRange | None, within: Iterable[InclusiveRange]) -> list[InclusiveRange]:
     """Return the parts of a span that lie in others."""
-    return _both([found], within) if found is not None else []
+    return intersect([span], within) if span is not None else []
 
 
 def by_path(known: CheckpointScan) -> Mapping[str, tuple[StateStore, StateFile]]:
     """Return the files of all stores by their paths."""
-    return {f"{store.folder}/{one.name}": (store, one) for store in known.stores.values() for one in store.files}
+    return {f"{store.folder}/{file.name}": (store, file) for store in known.stores.values() for file in store.files}
 
 
 def _after(snapshots: Sequence[int], version: int) -> int:
@@ -208,17 +201,3 @@ _NEVER = 1 << 62
 
 def _all_but(first: int, after: int) -> list[InclusiveRange]:
     return [InclusiveRange(0, first - 1), InclusiveRange(after, _NEVER)]
-
-
-def _both(one: Iterable[InclusiveRange], other: Iterable[InclusiveRange]) -> list[InclusiveRange]:
-    others = list(other)
-    return [
-        InclusiveRange(max(a.first, b.first), min(a.last, b.last))
-        for a in one
-        for b in others
-        if max(a.first, b.first) <= min(a.last, b.last)
-    ]
-
-
-def _within(found: Iterable[InclusiveRange], number: int) -> bool:
-    return any(one.first <= number <= one.last for one in found)

@@ -1,10 +1,8 @@
 """Whether Spark can read the log of a source of files, as it does at every start."""
 
-from collections.abc import Iterator
-
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import CheckpointError
-from respool.format import layout, logs
+from respool.format import compact_log, logs
 from respool.storage.folder import is_denied, reason
 
 
@@ -29,7 +27,7 @@ class SourceLogs:
         """
         folder = f"sources/{source}"
         names = {name for name, number in self._entries(source).items() if number <= last}
-        for name in _needed(names, last):
+        for name in compact_log.expected_files(names, last):
             path = f"{folder}/{name}"
             if name not in names:
                 return path, "is missing" if name.endswith(".compact") else f"is missing, and so is {name}.compact"
@@ -39,12 +37,7 @@ class SourceLogs:
         return None
 
     def _entries(self, source: str) -> dict[str, int]:
-        found = {}
-        for name in self._checkpoint.folders.get(f"sources/{source}", ()):
-            number = layout.entry(name)
-            if number is not None:
-                found[name] = number
-        return found
+        return compact_log.numbers_by_name(self._checkpoint.folders.get(f"sources/{source}", ()))
 
     def _read(self, path: str) -> str | None:
         if path not in self._known:
@@ -56,17 +49,3 @@ class SourceLogs:
                 if is_denied(error):
                     self.denied.add(path)
         return self._known[path]
-
-
-def _needed(names: set[str], last: int) -> Iterator[str]:
-    """Yield the entries that Spark reads; few of them need to exist, whatever number `last` is."""
-    compact = sorted(int(name.removesuffix(".compact")) for name in names if name.endswith(".compact"))
-    if len(compact) > 1:
-        every = compact[-1] - compact[-2]
-        first = max(0, (last + 1) // every * every - 1)
-        yield from (f"{one}.compact" if (one + 1) % every == 0 else str(one) for one in range(first, last + 1))
-    elif compact:
-        yield f"{compact[0]}.compact"
-        yield from (str(one) for one in range(compact[0] + 1, last + 1))
-    else:
-        yield from (str(one) for one in range(last + 1))

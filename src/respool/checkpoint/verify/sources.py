@@ -21,11 +21,11 @@ def sources(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
         wrong = known.sources.wrong(source, last)
         if last < end:
             what = f"The log of input files in sources/{source} ends with entry {last}; offsets/{newest} names {end}."
-            yield Finding(what, sound.mend())
+            yield Finding(what, sound.remedy())
         elif wrong is not None and wrong[0] in known.sources.denied:
             yield unreadable(wrong[0], "permission denied")
         elif wrong is not None:
-            yield Finding(f"{wrong[0]} {wrong[1]}: Spark cannot tell which input files it has read.", sound.mend())
+            yield Finding(f"{wrong[0]} {wrong[1]}: Spark cannot tell which input files it has read.", sound.remedy())
     yield from _kafka(known, newest)
 
 
@@ -35,12 +35,12 @@ def _kafka(known: CheckpointScan, newest: int) -> Iterator[Finding]:
         planned = known.checkpoint.planned(newest)
     except CheckpointError:
         return
-    for one in planned.sources:
-        if kind_of(one.end) != "Kafka":
+    for source in planned.sources:
+        if kind_of(source.end) != "Kafka":
             continue
-        path = f"sources/{one.source}/0"
+        path = f"sources/{source.source}/0"
         what = None
-        if "0" not in known.checkpoint.folders.get(f"sources/{one.source}", ()):
+        if "0" not in known.checkpoint.folders.get(f"sources/{source.source}", ()):
             what = f"{path}, where the source began, is missing."
         else:
             try:

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from respool.checkpoint import operator_files, provenance, reachability, state_versions
-from respool.checkpoint.operator_files import Flaw
+from respool.checkpoint.operator_files import OperatorFlaw
 from respool.checkpoint.state_versions import StateLoad
 from respool.checkpoint.verify.damage import rewind, unreadable
 from respool.checkpoint.verify.soundness import CheckpointScan, Soundness, by_path, clip, users
 from respool.errors import CheckpointError
 from respool.findings import Finding, note, unchecked
 from respool.format import state_stream
-from respool.format.model import SNAPSHOTS, StateFile, StateStore, spans
-from respool.text import few, numbers
+from respool.format.model import SNAPSHOTS, StateFile, StateStore, spans, spans_text
+from respool.text import few, number_range
 
 _BREAKS = {"zip": "Spark cannot load the state", "snapshot": "Spark cannot load the state"}
 _ASK = "Nothing was changed. Let Spark load the state to check it."
@@ -23,18 +23,18 @@ def operators(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
     """Find out whether Spark can read what it needs of each operator."""
     checkpoint, batch = known.checkpoint, known.checkpoint.next_batch
     yield from _lost(known)
-    for one in known.operators:
-        if not operator_files.has_runs(checkpoint, one):
-            yield from _once_written(known, one)
+    for operator in known.operators:
+        if not operator_files.has_runs(checkpoint, operator):
+            yield from _once_written(known, operator)
             continue
-        flaw = operator_files.flaw_of_run(checkpoint, one, batch)
+        flaw = operator_files.flaw_of_run(checkpoint, operator, batch)
         if flaw is not None:
             yield _flawed(flaw, checkpoint.root, sound)
         newest = checkpoint.offsets[-1] if checkpoint.offsets else -1
-        beyond = [run for run in operator_files.runs(checkpoint, one) if run > newest]
+        beyond = [run for run in operator_files.runs(checkpoint, operator) if run > newest]
         if beyond:
-            what = f"state/{one}/_metadata/v2/{beyond[-1]} is of a batch after the newest, {newest}: Spark will take it"
-            yield Finding(f"{what} for its own, and with it perhaps the wrong schema.", sound.mend())
+            what = f"state/{operator}/_metadata/v2/{beyond[-1]} is of a batch after the newest, {newest}"
+            yield Finding(f"{what}: Spark will use it, and with it perhaps the wrong schema.", sound.remedy())
 
 
 def provider(known: CheckpointScan) -> Iterator[Finding]:
@@ -54,13 +54,13 @@ def next_state(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
         try:
             load = state_versions.load_of(known.checkpoint, store, version)
         except CheckpointError as error:
-            yield Finding(f"{store.folder}: {error}", sound.mend())
+            yield Finding(f"{store.folder}: {error}", sound.remedy())
             continue
-        wrong = [one for one in files_of(load) if known.damage(store, one) is not None]
+        wrong = [file for file in files_of(load) if known.damage(store, file) is not None]
         if load.snapshot in wrong and len(wrong) == 1 and _falls_back(known, store, version):
             yield _done_without(known, store, wrong[0])
             continue
-        yield from (_damaged(known, sound, store, one) for one in wrong)
+        yield from (_damaged(known, sound, store, file) for file in wrong)
 
 
 def older_state(known: CheckpointScan) -> Iterator[Finding]:
@@ -70,8 +70,8 @@ def older_state(known: CheckpointScan) -> Iterator[Finding]:
     for store in known.expected(known.partitions(version)) if version else ():
         try:
             needed |= {
-                f"{store.folder}/{one.name}"
-                for one in files_of(state_versions.load_of(known.checkpoint, store, version))
+                f"{store.folder}/{file.name}"
+                for file in files_of(state_versions.load_of(known.checkpoint, store, version))
             }
         except CheckpointError:
             lacking.add(store.folder)
@@ -84,13 +84,13 @@ def older_state(known: CheckpointScan) -> Iterator[Finding]:
         if path in known.state.denied:
             yield unreadable(path, "permission denied")
             continue
-        snapshots = sorted({one.version for one in store.files if one.kind in SNAPSHOTS})
+        snapshots = sorted({other.version for other in store.files if other.kind in SNAPSHOTS})
         lost = clip(users(snapshots, file), reachable)
         if file.kind in SNAPSHOTS and known.logs.repairs and all(_falls_back(known, store, s.last) for s in lost):
             lost = []
         what = f"{path} is damaged: {why}. A start does not need it"
         if lost:
-            batches = ", ".join(numbers(one.first, one.last) for one in lost)
+            batches = spans_text(lost)
             yield Finding(f"{what}; the batches {batches} cannot be rewound to.", "Nothing. Spark deletes it in time.")
         else:
             yield note(f"{what}, nor does a rewind.", "Nothing. Spark deletes it in time.")
@@ -105,7 +105,7 @@ def stale_state(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
     newest = checkpoint.offsets[-1] if checkpoint.offsets else -1
     if newest < 0:
         return
-    later = sorted(path for path, (_, one) in by_path(known).items() if one.version > newest + 1)
+    later = sorted(path for path, (_, file) in by_path(known).items() if file.version > newest + 1)
     if later and known.newest_now > newest:
         what = f"Batch {known.newest_now} was planned while the checkpoint was checked: the query runs."
         yield note(what, "Stop it, and verify again.")
@@ -113,10 +113,10 @@ def stale_state(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
         what = (
             f"{few(later)} {'is' if len(later) == 1 else 'are'} of batches after the newest, {newest}: when the query"
         )
-        yield Finding(f"{what} gets there, Spark may load them in place of its own state.", sound.mend())
+        yield Finding(f"{what} gets there, Spark may load them in place of its own state.", sound.remedy())
     partitions, version = known.partitions(checkpoint.next_batch), checkpoint.next_batch
     for (_, partition, _), store in sorted(known.stores.items()):
-        if partitions is not None and partition >= partitions and any(one.version == version for one in store.files):
+        if partitions is not None and partition >= partitions and any(file.version == version for file in store.files):
             what = f"{store.folder} is as new as the others, though offsets/{version - 1} says {partitions} partitions"
             how = "Was that number changed by hand? Put it back."
             yield Finding(f"{what}: its state would be lost.", how)
@@ -127,7 +127,7 @@ def strange_files(known: CheckpointScan) -> Iterator[Finding]:
     checkpoint = known.checkpoint
     aside = rewind(checkpoint.root, checkpoint.next_batch)
     for store in checkpoint.stores:
-        other = [one.name for one in store.files if (one.uid is not None) != known.has_ids]
+        other = [file.name for file in store.files if (file.uid is not None) != known.has_ids]
         for name in sorted([*store.strange, *other]):
             kind = name.rpartition(".")[2]
             path = f"{store.folder}/{name}"
@@ -150,9 +150,9 @@ def _lost(known: CheckpointScan) -> Iterator[Finding]:
     last = max(known.logs.committed, default=None)
     named = known.checkpoint.committed(last).state_ids if last is not None and known.has_ids else {}
     over = rewind(known.checkpoint.root, 0)
-    for one in sorted(set(named) - set(known.operators)):
+    for operator in sorted(set(named) - set(known.operators)):
         how = f"Put it back from a copy, or start over with: {over}"
-        yield Finding(f"state/{one} is missing, though commits/{last} names its state.", how)
+        yield Finding(f"state/{operator} is missing, though commits/{last} names its state.", how)
 
 
 def _once_written(known: CheckpointScan, operator: int) -> Iterator[Finding]:
@@ -186,7 +186,7 @@ def _once_written(known: CheckpointScan, operator: int) -> Iterator[Finding]:
             yield note(f"{schema} is missing.", how)
 
 
-def _flawed(flaw: Flaw, root: str, sound: Soundness) -> Finding:
+def _flawed(flaw: OperatorFlaw, root: str, sound: Soundness) -> Finding:
     if flaw.denied:
         return unreadable(flaw.path, "permission denied")
     if flaw.unknown:
@@ -197,7 +197,7 @@ def _flawed(flaw: Flaw, root: str, sound: Soundness) -> Finding:
         )
         how = f"{copied} its .crc file. If it is only mounted elsewhere here, nothing is to be done."
         return Finding(f"{flaw.path} {flaw.what}.", how)
-    return Finding(f"{flaw.path} {flaw.what}: Spark does not start.", sound.mend())
+    return Finding(f"{flaw.path} {flaw.what}: Spark does not start.", sound.remedy())
 
 
 def _falls_back(known: CheckpointScan, store: StateStore, version: int) -> bool:
@@ -231,16 +231,18 @@ def _damaged(known: CheckpointScan, sound: Soundness, store: StateStore, file: S
     path = f"{store.folder}/{file.name}"
     if path in known.state.denied:
         return unreadable(path, "permission denied")
-    return Finding(f"{path} is damaged: {known.damage(store, file)}. Spark cannot load the state.", sound.mend())
+    return Finding(f"{path} is damaged: {known.damage(store, file)}. Spark cannot load the state.", sound.remedy())
 
 
 def _missing(known: CheckpointScan, store: StateStore) -> Iterator[Finding]:
     """Find versions that are missing between others, though no batch's clean-up takes such."""
     checkpoint = known.checkpoint
     first = checkpoint.commits[0] + 1 if known.has_ids and checkpoint.commits else 0
-    own = {one.version for one in state_versions.own_files(checkpoint, store)}
-    there = [one for one in own if first <= one <= checkpoint.next_batch]
-    for one, other in pairwise(spans(sorted(there))):
-        lost = numbers(one.last + 1, other.first - 1)
-        what = f"{store.folder} has no file of version {lost}: batches from {one.last + 1} on until the next snapshot"
+    own = {file.version for file in state_versions.committed_files(checkpoint, store)}
+    there = [version for version in own if first <= version <= checkpoint.next_batch]
+    for before, other in pairwise(spans(sorted(there))):
+        lost = number_range(before.last + 1, other.first - 1)
+        what = (
+            f"{store.folder} has no file of version {lost}: batches from {before.last + 1} on until the next snapshot"
+        )
         yield note(f"{what} cannot be rewound to.", "Nothing: a start does not need it.")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.verify import damage
 from respool.checkpoint.verify.damage import FileDamage
+from respool.format import layout
 from respool.format.model import StateStore
 from respool.storage.folder import FileInfo, is_denied, reason
 
@@ -38,7 +39,7 @@ def read_state(checkpoint: CheckpointSnapshot, codec: str, on_read: Callable[[in
     reading = _Reading(checkpoint, codec, on_read)
     for store in checkpoint.stores:
         reading.read(store)
-    return reading.found
+    return reading.scan
 
 
 def count(checkpoint: CheckpointSnapshot) -> int:
@@ -48,7 +49,7 @@ def count(checkpoint: CheckpointSnapshot) -> int:
 
 class _Reading:
     def __init__(self, checkpoint: CheckpointSnapshot, codec: str, on_read: Callable[[int], None]) -> None:
-        self.found = StateScan()
+        self.scan = StateScan()
         self._checkpoint = checkpoint
         self._codec = codec
         self._on_read = on_read
@@ -57,7 +58,7 @@ class _Reading:
         """Read the files of a store: SST files before the zips that need them."""
         tables = {f"{store.folder}/SSTs/{name}": name for name in store.tables if name.endswith(".sst")}
         paths = [f"{store.folder}/SSTs/{name}" for name in _checked_tables(store)]
-        paths += [f"{store.folder}/{one.name}" for one in store.files]
+        paths += [f"{store.folder}/{file.name}" for file in store.files]
         facts = self._checkpoint.files.facts({*paths, *tables})
         sizes = {name: facts[path].size for path, name in tables.items() if path in facts}
         wrong: dict[str, str] = {}  # SST files
@@ -74,32 +75,32 @@ class _Reading:
             lacks = _lacks(uses, sizes)
             why = verdict.why or lacks or _wrong(uses, wrong)
             if why is not None:
-                self.found.damaged[path] = why
+                self.scan.damaged[path] = why
                 if path.endswith(".zip") and (lacks or verdict.tables is None):
-                    self.found.movable.add(path)
+                    self.scan.movable.add(path)
             elif verdict.stale:
-                self.found.stale.append(path)
+                self.scan.stale.append(path)
         if sure:
-            self.found.orphans += [path for path, name in sorted(tables.items()) if name not in needed]
+            self.scan.orphans += [path for path, name in sorted(tables.items()) if name not in needed]
 
     def _verdicts(
         self, store: StateStore, paths: Sequence[str], facts: Mapping[str, FileInfo]
     ) -> Iterator[tuple[str, FileDamage]]:
         names = {store.folder: set(self._checkpoint.folders[store.folder]), f"{store.folder}/SSTs": store.tables}
         for some in _groups(paths, facts):
-            beside = [one for path in some for one in _companions(path, names)]
+            beside = [companion for path in some for companion in _companions(path, names)]
             read = self._checkpoint.files.read_many([*some, *beside])
             self._on_read(len(some))
             for path in some:
                 data = read[path]
                 if isinstance(data, FileNotFoundError):
-                    self.found.vanished.append(path)
+                    self.scan.vanished.append(path)
                 elif isinstance(data, bytes):
-                    hidden, visible = (_bytes(read, one) for one in _companion_paths(path))
+                    hidden, visible = (_bytes(read, companion) for companion in _companion_paths(path))
                     yield path, damage.of(path.rpartition("/")[2], data, self._codec, hidden, visible)
                 else:
                     if is_denied(data):
-                        self.found.denied.add(path)
+                        self.scan.denied.add(path)
                     yield path, FileDamage(f"it cannot be read: {reason(data)}")
 
 
@@ -129,25 +130,26 @@ def _lacks(tables: Mapping[str, int], sizes: Mapping[str, int]) -> str | None:
 
 def _wrong(tables: Mapping[str, int], wrong: Mapping[str, str]) -> str | None:
     return next(
-        (f"it needs SSTs/{one}, which is damaged: {wrong[one]}" for one in sorted(tables) if one in wrong), None
+        (f"it needs SSTs/{table}, which is damaged: {wrong[table]}" for table in sorted(tables) if table in wrong), None
     )
 
 
 def _checked_tables(store: StateStore) -> list[str]:
     """Return the SST files that have a checksum beside them; of others only the size is looked at."""
-    return sorted(name for name in store.tables if name.endswith(".sst") and f".{name}.crc" in store.tables)
+    return sorted(
+        name for name in store.tables if name.endswith(".sst") and layout.hidden_checksum(name) in store.tables
+    )
 
 
 def _companion_paths(path: str) -> tuple[str, str]:
-    folder, _, name = path.rpartition("/")
-    return f"{folder}/.{name}.crc", f"{path}.crc"
+    return layout.hidden_checksum(path), layout.visible_checksum(path)
 
 
 def _companions(path: str, names: Mapping[str, Set[str]]) -> list[str]:
     there = names[path.rpartition("/")[0]]
-    return [one for one in _companion_paths(path) if one.rpartition("/")[2] in there]
+    return [companion for companion in _companion_paths(path) if companion.rpartition("/")[2] in there]
 
 
 def _bytes(read: Mapping[str, "bytes | Exception"], path: str) -> bytes | None:
-    found = read.get(path)
-    return found if isinstance(found, bytes) else None
+    data = read.get(path)
+    return data if isinstance(data, bytes) else None

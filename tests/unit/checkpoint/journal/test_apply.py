@@ -12,7 +12,7 @@ from respool.checkpoint.journal import apply, history, installation
 from respool.checkpoint.journal.steps import Journal, LogEnds, Move, Prune, Replace, Restore, Step
 from respool.delta.restore import RestoreTable
 from respool.errors import CheckpointError
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalWriter
 from support import small_checkpoint
 from support.small_checkpoint import written
 
@@ -49,16 +49,16 @@ REWIND = journal(aside("commits/4"), aside("offsets/4"))
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> LocalFolder:
+def files(tmp_path: Path) -> LocalWriter:
     small_checkpoint.kafka(tmp_path / "c")
-    return LocalFolder(tmp_path / "c")
+    return LocalWriter(tmp_path / "c")
 
 
-def names(files: LocalFolder, folder: str) -> list[str]:
+def names(files: LocalWriter, folder: str) -> list[str]:
     return sorted(files.names(folder))
 
 
-def test_a_journal_is_carried_out_and_becomes_history(files: LocalFolder) -> None:
+def test_a_journal_is_carried_out_and_becomes_history(files: LocalWriter) -> None:
     seen: list[int] = []
     apply.apply(REWIND, files, seen.append)
     assert seen == [1, 2]
@@ -67,14 +67,14 @@ def test_a_journal_is_carried_out_and_becomes_history(files: LocalFolder) -> Non
     assert history.pending(files) is None
 
 
-def test_two_changes_cannot_be_made_together(files: LocalFolder) -> None:
+def test_two_changes_cannot_be_made_together(files: LocalWriter) -> None:
     apply.begin(REWIND, files)
     with pytest.raises(CheckpointError, match="Another change of this checkpoint is under way"):
         apply.apply(REWIND, files)
     assert history.pending(files) == REWIND
 
 
-def test_the_fence_stands_while_a_change_is_pending(files: LocalFolder) -> None:
+def test_the_fence_stands_while_a_change_is_pending(files: LocalWriter) -> None:
     apply.begin(REWIND, files)
     assert files.read("offsets/5") == apply.FENCE + b"\nchange: ID"
     apply.resume(REWIND, files)
@@ -82,25 +82,25 @@ def test_the_fence_stands_while_a_change_is_pending(files: LocalFolder) -> None:
 
 
 @pytest.mark.parametrize("path", ["offsets/5", "commits/5"])
-def test_a_batch_that_was_written_since_the_plan_stops_the_change(files: LocalFolder, path: str) -> None:
+def test_a_batch_that_was_written_since_the_plan_stops_the_change(files: LocalWriter, path: str) -> None:
     written(Path(files.root), {path: "v1\n{}"})
-    before = {one: files.read(one) for one in files.below("") if not one.startswith("_respool")}
+    before = {path: files.read(path) for path in files.below("") if not path.startswith("_respool")}
     with pytest.raises(
         CheckpointError, match=r"The query has written a batch since the plan was made.*Nothing was chan"
     ):
         apply.apply(REWIND, files)
-    assert {one: files.read(one) for one in files.below("") if not one.startswith("_respool")} == before
+    assert {path: files.read(path) for path in files.below("") if not path.startswith("_respool")} == before
     assert history.pending(files) is None
 
 
-def test_offsets_below_the_fence_that_are_new_stop_the_change(files: LocalFolder) -> None:
+def test_offsets_below_the_fence_that_are_new_stop_the_change(files: LocalWriter) -> None:
     old = replace(REWIND, newest=LogEnds(3, 4), left=LogEnds(4, 3))
     with pytest.raises(CheckpointError, match="has written a batch since"):
         apply.apply(old, files)
     assert names(files, "offsets") == ["0", "1", "2", "3", "4"]
 
 
-def test_commits_that_are_new_stop_the_change(files: LocalFolder) -> None:
+def test_commits_that_are_new_stop_the_change(files: LocalWriter) -> None:
     with pytest.raises(CheckpointError, match="has written a batch since"):
         apply.apply(replace(REWIND, newest=LogEnds(4, 3)), files)
 
@@ -108,11 +108,11 @@ def test_commits_that_are_new_stop_the_change(files: LocalFolder) -> None:
 def test_a_checkpoint_with_one_batch_is_fenced(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path, 1)
     change = journal(aside("commits/0"), aside("offsets/0"), newest=LogEnds(0, 0), left=LogEnds(-1, -1))
-    apply.apply(change, LocalFolder(tmp_path))
-    assert names(LocalFolder(tmp_path), "offsets") == []
+    apply.apply(change, LocalWriter(tmp_path))
+    assert names(LocalWriter(tmp_path), "offsets") == []
 
 
-def test_a_change_that_was_begun_is_finished_though_newer_batches_are_there(files: LocalFolder) -> None:
+def test_a_change_that_was_begun_is_finished_though_newer_batches_are_there(files: LocalWriter) -> None:
     change = replace(REWIND, newest=LogEnds(3, 3), left=LogEnds(4, 3))
     written(Path(files.root), {"_respool/pending.json": history.text_of(change)})
     files.move("commits/4", "_respool/aside/ID/commits/4")
@@ -121,7 +121,7 @@ def test_a_change_that_was_begun_is_finished_though_newer_batches_are_there(file
     assert history.past(files) == [change]
 
 
-def test_a_query_that_was_started_half_way_is_reported_and_nothing_more_is_done(files: LocalFolder) -> None:
+def test_a_query_that_was_started_half_way_is_reported_and_nothing_more_is_done(files: LocalWriter) -> None:
     apply.begin(REWIND, files)
     files.move("commits/4", "_respool/aside/ID/commits/4")
     files.delete("offsets/5")
@@ -132,14 +132,14 @@ def test_a_query_that_was_started_half_way_is_reported_and_nothing_more_is_done(
     assert "4" in names(files, "offsets")
 
 
-def test_only_the_first_move_says_that_a_change_was_begun(files: LocalFolder) -> None:
+def test_only_the_first_move_says_that_a_change_was_begun(files: LocalWriter) -> None:
     apply.begin(REWIND, files)
     written(Path(files.root), {"_respool/aside/ID/offsets/4": "another", "offsets/5": "v1\n{}"})
     with pytest.raises(CheckpointError, match="has written a batch since"):
         apply.resume(REWIND, files)
 
 
-def test_a_change_whose_history_is_written_is_only_tidied_up(files: LocalFolder) -> None:
+def test_a_change_whose_history_is_written_is_only_tidied_up(files: LocalWriter) -> None:
     apply.begin(REWIND, files)
     written(Path(files.root), {history.path_of(REWIND): history.text_of(REWIND)})
     apply.resume(REWIND, files)
@@ -150,7 +150,7 @@ def test_a_change_whose_history_is_written_is_only_tidied_up(files: LocalFolder)
 # Files that are moved in
 
 
-def restore(files: LocalFolder, *more: Step) -> Journal:
+def restore(files: LocalWriter, *more: Step) -> Journal:
     written(Path(files.root), {f"_respool/staged/ID/{path}": f"new {path}" for path in ("commits/4", "offsets/4")})
     change = journal(
         aside("commits/4"),
@@ -166,7 +166,7 @@ def restore(files: LocalFolder, *more: Step) -> Journal:
 
 
 @pytest.mark.parametrize("cut", range(5))
-def test_a_restore_is_finished_from_wherever_it_was_cut_off(files: LocalFolder, cut: int) -> None:
+def test_a_restore_is_finished_from_wherever_it_was_cut_off(files: LocalWriter, cut: int) -> None:
     change = restore(files)
     old = {path: files.read(path) for path in ("commits/4", "offsets/4")}
     for move in change.moves[:cut]:
@@ -181,7 +181,7 @@ def test_a_restore_is_finished_from_wherever_it_was_cut_off(files: LocalFolder, 
 
 
 @pytest.mark.parametrize("cut", range(5))
-def test_only_steps_that_may_have_begun_are_taken_back(files: LocalFolder, cut: int) -> None:
+def test_only_steps_that_may_have_started_are_undone(files: LocalWriter, cut: int) -> None:
     change = restore(files)
     for move in change.moves[:cut]:
         files.move(move.source, move.target)
@@ -189,23 +189,23 @@ def test_only_steps_that_may_have_begun_are_taken_back(files: LocalFolder, cut: 
     assert result == (change.steps if cut > 2 else change.steps[:3])
 
 
-def test_files_of_a_sink_do_not_say_that_a_group_was_begun(files: LocalFolder, tmp_path: Path) -> None:
+def test_files_of_a_sink_do_not_say_that_a_group_was_begun(files: LocalWriter, tmp_path: Path) -> None:
     steps = (aside("commits/4"), Prune("sources"), aside("part-0", str(tmp_path / "sink")))
     assert apply.started_steps(steps, files) == steps[:2]
 
 
-def test_copies_that_were_not_moved_in_are_deleted_with_the_undo(files: LocalFolder) -> None:
+def test_copies_that_were_not_moved_in_are_deleted_with_the_undo(files: LocalWriter) -> None:
     restore(files)
     undo = journal(operation="undo", of="ID", id="ID-undo", left=LogEnds(4, 4))
     apply.apply_undo(undo, files)
     assert not files.below("_respool/staged")
-    assert [one.id for one in history.past(files)] == ["ID-undo"]
+    assert [entry.id for entry in history.past(files)] == ["ID-undo"]
 
 
 # Steps
 
 
-def test_a_text_is_replaced_without_its_checksum(files: LocalFolder) -> None:
+def test_a_text_is_replaced_without_its_checksum(files: LocalWriter) -> None:
     root = Path(files.root)
     written(root, {".metadata.crc": "x", "a/b/c": "old", "a/b/.c.crc": "x"})
     apply.apply(journal(Replace("metadata", "x", '{"id":"b"}'), Replace("a/b/c", "old", None)), files)
@@ -214,8 +214,8 @@ def test_a_text_is_replaced_without_its_checksum(files: LocalFolder) -> None:
 
 
 @pytest.mark.parametrize("back", [False, True])
-def test_a_table_is_restored_or_that_is_taken_back(
-    files: LocalFolder, monkeypatch: pytest.MonkeyPatch, back: bool
+def test_a_restore_of_a_table_is_applied_or_undone(
+    files: LocalWriter, monkeypatch: pytest.MonkeyPatch, back: bool
 ) -> None:
     calls: list[str] = []
     monkeypatch.setattr("respool.delta.restore.run_restore", lambda table: calls.append(f"run {table.table}"))
@@ -224,7 +224,7 @@ def test_a_table_is_restored_or_that_is_taken_back(
     assert calls == [f"{'undo' if back else 'run'} /tables/a"]
 
 
-def test_files_of_several_sinks_move_in_their_folders(files: LocalFolder, tmp_path: Path) -> None:
+def test_files_of_several_sinks_move_in_their_folders(files: LocalWriter, tmp_path: Path) -> None:
     sinks = [tmp_path / "a", tmp_path / "b"]
     for sink in sinks:
         written(sink, {"part-0": sink.name, "part-1": sink.name})
@@ -236,13 +236,13 @@ def test_files_of_several_sinks_move_in_their_folders(files: LocalFolder, tmp_pa
             assert (sink / "_respool/aside/ID" / name).read_text() == sink.name
 
 
-def test_moves_may_run_together_where_the_store_likes_that(files: LocalFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moves_may_run_together_where_the_store_likes_that(files: LocalWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "at_once", 2)
     apply.apply(REWIND, files)
     assert names(files, "offsets") == ["0", "1", "2", "3"]
 
 
-def test_an_undo_marks_what_it_undoes(files: LocalFolder) -> None:
+def test_an_undo_marks_what_it_undoes(files: LocalWriter) -> None:
     apply.apply(REWIND, files)
     undo = journal(
         Move("_respool/aside/ID/offsets/4", "offsets/4", 1),
@@ -263,7 +263,7 @@ def test_an_undo_marks_what_it_undoes(files: LocalFolder) -> None:
 # Purge and leftovers
 
 
-def test_purge_deletes_what_was_moved_aside_and_not_what_was_moved_in(files: LocalFolder, tmp_path: Path) -> None:
+def test_purge_deletes_what_was_moved_aside_and_not_what_was_moved_in(files: LocalWriter, tmp_path: Path) -> None:
     sink = tmp_path / "sink"
     written(sink, {"part-0": "x"})
     change = restore(files, aside("part-0", str(sink)))
@@ -277,7 +277,7 @@ def test_purge_deletes_what_was_moved_aside_and_not_what_was_moved_in(files: Loc
 
 
 def test_purge_leaves_the_sink_of_a_journal_that_somebody_else_wrote(
-    files: LocalFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    files: LocalWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = tmp_path / "sink"
     written(sink, {"part-0": "x"})
@@ -289,25 +289,25 @@ def test_purge_leaves_the_sink_of_a_journal_that_somebody_else_wrote(
     assert (sink / "_respool/aside/ID/part-0").exists()
 
 
-def test_copies_that_nothing_refers_to_are_left_over(files: LocalFolder) -> None:
+def test_copies_that_nothing_refers_to_are_left_over(files: LocalWriter) -> None:
     root = Path(files.root)
     written(root, {"_respool/staged/OLD/a": "12", "_respool/staged/OLD/b/c": "345", "_respool/staged/NEW/a": "1"})
     assert apply.leftovers(files, but="NEW") == [
         apply.Leftover("_respool/staged/OLD", ("_respool/staged/OLD/a", "_respool/staged/OLD/b/c"), 5)
     ]
-    assert [one.path for one in apply.leftovers(files)] == ["_respool/staged/NEW", "_respool/staged/OLD"]
-    assert [one.path for one in apply.clear_leftovers(files, but="NEW")] == ["_respool/staged/OLD"]
+    assert [leftover.path for leftover in apply.leftovers(files)] == ["_respool/staged/NEW", "_respool/staged/OLD"]
+    assert [leftover.path for leftover in apply.clear_leftovers(files, but="NEW")] == ["_respool/staged/OLD"]
     assert files.below("_respool/staged") == ["_respool/staged/NEW/a"]
 
 
-def test_an_empty_staged_folder_is_left_over(files: LocalFolder) -> None:
+def test_an_empty_staged_folder_is_left_over(files: LocalWriter) -> None:
     """A restore that is killed before its first copy leaves one; it must not stop the next change."""
     (Path(files.root) / "_respool/staged/OLD/b").mkdir(parents=True)
     assert apply.clear_leftovers(files) == [apply.Leftover("_respool/staged/OLD", (), 0)]
     assert files.folders("_respool/staged") == []
 
 
-def test_copies_of_a_pending_change_are_not_left_over(files: LocalFolder) -> None:
+def test_copies_of_a_pending_change_are_not_left_over(files: LocalWriter) -> None:
     restore(files)
     assert apply.leftovers(files) == []
     undo = journal(operation="undo", of="ID", id="ID-undo", left=LogEnds(4, 4))
@@ -316,7 +316,7 @@ def test_copies_of_a_pending_change_are_not_left_over(files: LocalFolder) -> Non
 
 
 def test_temporary_files_are_left_over_wherever_respool_writes(
-    files: LocalFolder, monkeypatch: pytest.MonkeyPatch
+    files: LocalWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = ["x.tmp", "offsets/y.tmp", "_respool/z.tmp"]
     written(Path(files.root), dict.fromkeys(paths, "123"))
@@ -328,7 +328,7 @@ def test_temporary_files_are_left_over_wherever_respool_writes(
     assert not files.facts(paths)
 
 
-def test_a_change_begins_by_removing_what_an_earlier_one_left(files: LocalFolder) -> None:
+def test_a_change_first_removes_the_leftovers_of_earlier_changes(files: LocalWriter) -> None:
     written(Path(files.root), {"_respool/staged/OLD/a": "1", "_respool/staged/ID/a": "2"})
     apply.begin(REWIND, files)
     assert files.below("_respool/staged") == ["_respool/staged/ID/a"]
@@ -336,40 +336,40 @@ def test_a_change_begins_by_removing_what_an_earlier_one_left(files: LocalFolder
 
 @pytest.mark.parametrize("again", [apply.resume, apply.apply_undo])
 def test_what_another_process_did_is_synced_first(
-    files: LocalFolder, monkeypatch: pytest.MonkeyPatch, again: Any
+    files: LocalWriter, monkeypatch: pytest.MonkeyPatch, again: Any
 ) -> None:
     synced: list[bool] = []
-    sync = LocalFolder.sync
+    sync = LocalWriter.sync
 
-    def watched(self: LocalFolder, everything: bool = False) -> None:
+    def watched(self: LocalWriter, everything: bool = False) -> None:
         synced.append(everything)
         sync(self, everything)
 
     begun = apply.begin(REWIND, files)
-    monkeypatch.setattr(LocalFolder, "sync", watched)
+    monkeypatch.setattr(LocalWriter, "sync", watched)
     again(begun, files)
     assert synced[0]
     assert not any(synced[1:])
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
-def test_moves_are_made_at_once_where_the_store_likes_that(
-    files: LocalFolder, monkeypatch: pytest.MonkeyPatch, at_once: int
+def test_moves_run_concurrently_where_the_store_allows_it(
+    files: LocalWriter, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     threads: dict[str, bool] = {}
-    move, prune = LocalFolder.move, LocalFolder.prune
+    move, prune = LocalWriter.move, LocalWriter.prune
 
-    def moved(self: LocalFolder, source: str, target: str) -> None:
+    def moved(self: LocalWriter, source: str, target: str) -> None:
         threads[source] = threading.current_thread() is threading.main_thread()
         move(self, source, target)
 
-    def pruned(self: LocalFolder, folder: str) -> None:
+    def pruned(self: LocalWriter, folder: str) -> None:
         threads.setdefault(folder, threading.current_thread() is threading.main_thread())
         prune(self, folder)
 
-    monkeypatch.setattr(LocalFolder, "at_once", at_once)
-    monkeypatch.setattr(LocalFolder, "move", moved)
-    monkeypatch.setattr(LocalFolder, "prune", pruned)
+    monkeypatch.setattr(LocalWriter, "at_once", at_once)
+    monkeypatch.setattr(LocalWriter, "move", moved)
+    monkeypatch.setattr(LocalWriter, "prune", pruned)
     apply.apply(journal(aside("commits/4"), aside("offsets/4"), Prune("state")), files)
     in_main = at_once == 1
     assert (threads["commits/4"], threads["offsets/4"], threads["state"]) == (in_main, in_main, True)

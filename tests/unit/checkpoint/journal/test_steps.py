@@ -36,7 +36,7 @@ from respool.checkpoint.planning.request import (
 )
 from respool.delta.restore import RestoreTable
 from respool.errors import CheckpointError
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader, LocalWriter
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 TABLE = RestoreTable("/tables/a", 7, 3, "an-id", 9, 4)
@@ -136,7 +136,7 @@ def test_a_plan_that_could_not_be_read_again_is_not_written() -> None:
         to_json(replace(JOURNAL, steps=(Move("a\nb", "c", 1),)))
 
 
-def test_steps_are_taken_back_in_the_opposite_order() -> None:
+def test_steps_are_undone_in_reverse_order() -> None:
     assert backwards(STEPS) == (
         Restore(TABLE, back=True),
         Prune("state"),
@@ -166,7 +166,7 @@ def test_moves_are_those_of_the_checkpoint_and_of_a_sink() -> None:
         ("fork", "respool savepoint fork WHAT PATH"),
     ],
 )
-def test_a_change_that_was_cut_off_says_how_it_is_finished_or_taken_back(operation: Any, command: str) -> None:
+def test_an_interrupted_change_says_how_to_finish_or_undo_it(operation: Any, command: str) -> None:
     journal = replace(JOURNAL, operation=operation, request="WHAT")
     text = journal.cut_off("PATH")
     assert f"A {operation} of the checkpoint PATH was cut off" in text
@@ -179,16 +179,16 @@ def test_a_change_that_was_cut_off_says_how_it_is_finished_or_taken_back(operati
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> LocalFolder:
+def files(tmp_path: Path) -> LocalWriter:
     (tmp_path / history.FOLDER).mkdir(parents=True)
-    return LocalFolder(tmp_path)
+    return LocalWriter(tmp_path)
 
 
-def keep(files: LocalFolder, journal: Journal) -> None:
+def keep(files: LocalWriter, journal: Journal) -> None:
     (Path(files.root) / history.path_of(journal)).write_bytes(history.text_of(journal))
 
 
-def test_history_is_sorted_by_time_then_by_name(files: LocalFolder) -> None:
+def test_history_is_sorted_by_time_then_by_name(files: LocalWriter) -> None:
     journals = [
         replace(JOURNAL, steps=(), id="c", started=NOW),
         replace(JOURNAL, steps=(), id="b", started=NOW + timedelta(seconds=1)),
@@ -203,23 +203,23 @@ def test_history_is_sorted_by_time_then_by_name(files: LocalFolder) -> None:
 
 
 def test_there_is_no_history_at_first(tmp_path: Path) -> None:
-    assert history.past(LocalFolder(tmp_path)) == []
-    assert history.pending(LocalFolder(tmp_path)) is None
+    assert history.past(LocalReader(tmp_path)) == []
+    assert history.pending(LocalReader(tmp_path)) is None
 
 
-def test_a_pending_journal_is_read(files: LocalFolder) -> None:
+def test_a_pending_journal_is_read(files: LocalWriter) -> None:
     (Path(files.root) / history.PENDING).write_bytes(history.text_of(JOURNAL))
     assert history.pending(files) == JOURNAL
 
 
-def test_a_journal_that_cannot_be_read_is_named(files: LocalFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_that_cannot_be_read_is_named(files: LocalWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(files, JOURNAL)
     monkeypatch.setattr(files, "read_many", lambda paths: {path: PermissionError("no") for path in paths})
     with pytest.raises(CheckpointError, match=r"_respool/history/ID\.json cannot be read: no"):
         history.past(files)
 
 
-def test_a_journal_under_the_name_of_another_is_damaged(files: LocalFolder) -> None:
+def test_a_journal_under_the_name_of_another_is_damaged(files: LocalWriter) -> None:
     keep(files, JOURNAL)
     folder = Path(files.root) / history.FOLDER
     (folder / "ID.json").rename(folder / "OTHER.json")
@@ -227,7 +227,7 @@ def test_a_journal_under_the_name_of_another_is_damaged(files: LocalFolder) -> N
         history.past(files)
 
 
-def test_the_newest_change_that_is_not_undone_is_the_one_to_undo() -> None:
+def test_the_newest_change_that_is_not_undone_is_undone_first() -> None:
     def journal(operation: Any, undone: bool = False) -> Journal:
         return replace(JOURNAL, operation=operation, undone=NOW if undone else None)
 
@@ -267,14 +267,14 @@ INSIDE: list[Step] = [
 
 
 @pytest.mark.parametrize("step", INSIDE)
-def test_steps_that_respool_plans_are_read(files: LocalFolder, step: Step) -> None:
+def test_steps_that_respool_plans_are_read(files: LocalWriter, step: Step) -> None:
     journal = replace(JOURNAL, of="OF", steps=(step,))
     keep(files, journal)
     assert history.past(files) == [journal]
 
 
 @pytest.mark.parametrize("step", OUTSIDE)
-def test_a_journal_with_a_step_that_no_change_has_is_damaged(files: LocalFolder, step: Step) -> None:
+def test_a_journal_with_a_step_that_no_change_has_is_damaged(files: LocalWriter, step: Step) -> None:
     keep(files, replace(JOURNAL, steps=(STEPS[0], step)))
     with pytest.raises(CheckpointError, match=r"ID\.json is damaged: a step .*, which no change does"):
         history.past(files)

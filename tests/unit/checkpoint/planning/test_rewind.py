@@ -18,7 +18,7 @@ from respool.checkpoint.snapshot import topics
 from respool.delta.restore import RestoreTable
 from respool.errors import CheckpointError
 from respool.sinks.address import MoveSinkFiles, ReplayOutcome
-from respool.storage.local import LocalFolder
+from respool.storage.local import LocalReader, LocalWriter
 from support import small_checkpoint
 from support.small_checkpoint import commit, offsets, written
 
@@ -75,7 +75,7 @@ def test_a_start_over_empties_the_state(tmp_path: Path) -> None:
     assert Prune("state") not in plan(tmp_path, 1).journal.steps
 
 
-def test_a_batch_that_was_not_committed_is_planned_anew(tmp_path: Path) -> None:
+def test_a_batch_that_was_not_committed_is_planned_again(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path, 5, 4)
     result = plan(tmp_path, 4)
     assert (result.journal.newest, result.journal.left) == (LogEnds(4, 3), LogEnds(3, 3))
@@ -98,9 +98,9 @@ def test_there_is_nothing_to_rewind(tmp_path: Path) -> None:
 
 def test_a_query_without_state_has_no_version(tmp_path: Path) -> None:
     files = {
-        f"{folder}/{one}": text
-        for one in range(2)
-        for folder, text in (("offsets", offsets(one)), ("commits", commit()))
+        f"{folder}/{batch}": text
+        for batch in range(2)
+        for folder, text in (("offsets", offsets(batch)), ("commits", commit()))
     }
     written(tmp_path, {"metadata": '{"id":"a"}'} | files)
     assert plan(tmp_path, 1).state_version is None
@@ -116,8 +116,8 @@ def test_a_batch_that_cannot_be_reached_is_refused_with_those_that_can(tmp_path:
 
 def test_no_batch_can_be_reached(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path)
-    for one in range(4):
-        (tmp_path / f"offsets/{one}").unlink()
+    for batch in range(4):
+        (tmp_path / f"offsets/{batch}").unlink()
     with pytest.raises(CheckpointError, match="leave --same-range out"):
         plan(tmp_path, 4, same_range=True)
 
@@ -136,10 +136,10 @@ def test_topics_of_the_newest_batch(tmp_path: Path) -> None:
 
 def test_input_files_after_the_batch_are_read_again_and_the_log_is_cut(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {"metadata": '{"id":"a"}'}
-    for one in range(4):
-        files[f"offsets/{one}"] = offsets({"logOffset": one})
-        files[f"commits/{one}"] = commit()
-        files[f"sources/0/{one}"] = "v1\n" + json.dumps({"path": f"file:///in/{one}", "batchId": one})
+    for number in range(4):
+        files[f"offsets/{number}"] = offsets({"logOffset": number})
+        files[f"commits/{number}"] = commit()
+        files[f"sources/0/{number}"] = "v1\n" + json.dumps({"path": f"file:///in/{number}", "batchId": number})
     written(tmp_path, files)
     for batch, same_range, again, logs in (
         (2, False, 2, ["3", "2"]),
@@ -194,16 +194,16 @@ def test_the_query_gets_a_new_id_when_it_is_wanted_or_its_sink_needs_it(
 ) -> None:
     small_checkpoint.kafka(tmp_path)
     steps = plan(tmp_path, 2, world(TABLE, new_query_id=needs), **more).journal.steps
-    found = [step for step in steps if isinstance(step, Replace)]
-    assert bool(found) is new
+    replaced = [step for step in steps if isinstance(step, Replace)]
+    assert bool(replaced) is new
     if new:
-        assert found[0].path == "metadata"
-        assert found[0].old == (tmp_path / "metadata").read_text()
-        assert found[0].new is not None
-        assert json.loads(found[0].new)["id"] != json.loads(found[0].old or "")["id"]
+        assert replaced[0].path == "metadata"
+        assert replaced[0].old == (tmp_path / "metadata").read_text()
+        assert replaced[0].new is not None
+        assert json.loads(replaced[0].new)["id"] != json.loads(replaced[0].old or "")["id"]
 
 
-def test_a_lost_id_is_replaced_by_a_new_one(tmp_path: Path) -> None:
+def test_a_lost_id_is_replaced_by_a_new_id(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path)
     (tmp_path / "metadata").unlink()
     steps = plan(tmp_path, 2, new_query_id=True).journal.steps
@@ -213,20 +213,20 @@ def test_a_lost_id_is_replaced_by_a_new_one(tmp_path: Path) -> None:
 def test_all_ids_that_the_query_had_the_newest_last(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path)
     first = "8491b5b1-af43-4266-97d6-99e64b7a775c"
-    apply.apply(plan(tmp_path, 4, new_query_id=True).journal, LocalFolder(tmp_path))
+    apply.apply(plan(tmp_path, 4, new_query_id=True).journal, LocalWriter(tmp_path))
     second = json.loads((tmp_path / "metadata").read_text())["id"]
     assert query_ids(written(tmp_path, {})) == (first, second)
     later = replace(WORLD, now=NOW + timedelta(seconds=1))
-    apply.apply(plan(tmp_path, 3, later).journal, LocalFolder(tmp_path))
+    apply.apply(plan(tmp_path, 3, later).journal, LocalWriter(tmp_path))
     assert query_ids(written(tmp_path, {})) == (first, second)
     (tmp_path / "metadata").unlink()
     assert query_ids(written(tmp_path, {})) == (first, second)
 
 
-def test_an_id_that_was_taken_back_is_still_the_querys(tmp_path: Path) -> None:
+def test_an_undone_id_still_belongs_to_the_query(tmp_path: Path) -> None:
     """A savepoint that was made under it is not of another query."""
     small_checkpoint.kafka(tmp_path)
-    files = LocalFiles(tmp_path)
+    files = LocalWriter(tmp_path)
     apply.apply(plan(tmp_path, 4, new_query_id=True).journal, files)
     second = json.loads((tmp_path / "metadata").read_text())["id"]
     apply.apply(plan(tmp_path, 3, replace(WORLD, now=NOW + timedelta(seconds=1))).journal, files)
@@ -251,14 +251,14 @@ def content(root: Path) -> dict[str, bytes]:
 def test_an_undo_puts_everything_back(tmp_path: Path, committed: int, following: int) -> None:
     small_checkpoint.kafka(tmp_path, 5, committed)
     before = content(tmp_path)
-    apply.apply(plan(tmp_path, 2).journal, LocalFolder(tmp_path))
+    apply.apply(plan(tmp_path, 2).journal, LocalWriter(tmp_path))
     assert content(tmp_path) != before
     journal = undo(tmp_path)
     assert (journal.operation, journal.of, journal.reason) == ("undo", "20260102T030405.000006Z-2", "reason")
     assert (journal.newest, journal.left) == (LogEnds(1, 1), LogEnds(4, committed - 1))
     assert (journal.batch, journal.same_range) == (following, False)
     assert journal.id.endswith("-4-undo")
-    apply.apply(journal, LocalFolder(tmp_path))
+    apply.apply(journal, LocalWriter(tmp_path))
     assert content(tmp_path) == before
     with pytest.raises(CheckpointError, match=r"No change of .* is there to take back"):
         undo(tmp_path, 120)
@@ -267,7 +267,7 @@ def test_an_undo_puts_everything_back(tmp_path: Path, committed: int, following:
 @pytest.mark.parametrize("path", ["offsets/2", "commits/2", "state/0/0/3.delta"])
 def test_an_undo_is_refused_once_the_query_has_run(tmp_path: Path, path: str) -> None:
     small_checkpoint.kafka(tmp_path)
-    apply.apply(plan(tmp_path, 2).journal, LocalFolder(tmp_path))
+    apply.apply(plan(tmp_path, 2).journal, LocalWriter(tmp_path))
     written(tmp_path, {path: "new"})
     with pytest.raises(CheckpointError, match="The query has run since the rewind"):
         undo(tmp_path)
@@ -275,7 +275,7 @@ def test_an_undo_is_refused_once_the_query_has_run(tmp_path: Path, path: str) ->
 
 def test_an_undo_is_refused_once_a_batch_is_gone(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path)
-    apply.apply(plan(tmp_path, 2).journal, LocalFolder(tmp_path))
+    apply.apply(plan(tmp_path, 2).journal, LocalWriter(tmp_path))
     (tmp_path / "commits/1").unlink()
     with pytest.raises(CheckpointError, match="batch 1 is new"):
         undo(tmp_path)
@@ -284,26 +284,26 @@ def test_an_undo_is_refused_once_a_batch_is_gone(tmp_path: Path) -> None:
 def test_a_start_over_can_be_undone(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path)
     before = content(tmp_path)
-    apply.apply(plan(tmp_path, 0).journal, LocalFolder(tmp_path))
-    apply.apply(undo(tmp_path), LocalFolder(tmp_path))
+    apply.apply(plan(tmp_path, 0).journal, LocalWriter(tmp_path))
+    apply.apply(undo(tmp_path), LocalWriter(tmp_path))
     assert content(tmp_path) == before
 
 
 def test_what_was_purged_cannot_be_undone(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path)
-    apply.apply(plan(tmp_path, 2).journal, LocalFolder(tmp_path))
-    (done,) = history.past(LocalFolder(tmp_path))
-    apply.purge(done, LocalFolder(tmp_path), NOW)
+    apply.apply(plan(tmp_path, 2).journal, LocalWriter(tmp_path))
+    (done,) = history.past(LocalReader(tmp_path))
+    apply.purge(done, LocalWriter(tmp_path), NOW)
     assert not [file for file in (tmp_path / "_respool/aside").rglob("*") if file.is_file()]
     with pytest.raises(CheckpointError, match="was purged; it cannot be taken back"):
         undo(tmp_path)
 
 
-def test_a_change_that_was_cut_off_is_undone_from_where_it_was(tmp_path: Path) -> None:
+def test_a_change_that_was_interrupted_is_undone_from_where_it_was(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path)
     before = content(tmp_path)
     journal = plan(tmp_path, 2).journal
-    files = LocalFolder(tmp_path)
+    files = LocalWriter(tmp_path)
     written_down = apply.begin(journal, files)
     for move in journal.moves[:4]:
         files.move(move.source, move.target)
@@ -315,9 +315,9 @@ def test_a_change_that_was_cut_off_is_undone_from_where_it_was(tmp_path: Path) -
     assert history.pending(files) is None
 
 
-def test_an_undo_that_was_cut_off_is_that_undo(tmp_path: Path) -> None:
+def test_an_undo_that_was_interrupted_is_that_undo(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path)
-    files = LocalFolder(tmp_path)
+    files = LocalWriter(tmp_path)
     apply.apply(plan(tmp_path, 2).journal, files)
     begun = apply.begin(undo(tmp_path), files)
     assert undo(tmp_path, 300) == begun
@@ -329,7 +329,7 @@ def test_a_sink_that_was_written_to_since_stops_the_undo(tmp_path: Path) -> None
     sink.mkdir()
     (sink / "part-0").write_text("old")
     moved = MoveSinkFiles(str(sink), ("part-0",))
-    apply.apply(plan(tmp_path / "c", 2, world(moved), restore_sink=True).journal, LocalFolder(tmp_path / "c"))
+    apply.apply(plan(tmp_path / "c", 2, world(moved), restore_sink=True).journal, LocalWriter(tmp_path / "c"))
     assert not (sink / "part-0").exists()
     assert undo(tmp_path / "c").operation == "undo"
     (sink / "part-0").write_text("new")
@@ -362,7 +362,7 @@ def test_a_spark_that_is_not_tested_is_noted_once(tmp_path: Path, monkeypatch: p
     def noted(warnings: dict[int, str | None], batch: int) -> list[str]:
         monkeypatch.setattr(
             "respool.checkpoint.planning.rewind.provenance.writer_of",
-            lambda one: Writer(warnings.get(one.timestamp_ms // 1000 - 1)),
+            lambda batch: Writer(warnings.get(batch.timestamp_ms // 1000 - 1)),
         )
         return [note for note in plan(tmp_path, batch).notes if note in ("A", "B")]
 
@@ -373,9 +373,9 @@ def test_a_spark_that_is_not_tested_is_noted_once(tmp_path: Path, monkeypatch: p
     assert noted({}, 1) == []
 
 
-def test_a_restore_that_was_cut_off_before_it_moved_in_is_undone_without_that(tmp_path: Path) -> None:
+def test_a_restore_that_was_interrupted_before_it_moved_in_is_undone_without_that(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path)
-    files = LocalFolder(tmp_path)
+    files = LocalWriter(tmp_path)
     written(tmp_path, {"_respool/staged/ID/offsets/4": "new"})
     steps = (
         Move("offsets/4", "_respool/aside/ID/offsets/4", 1),
@@ -392,7 +392,7 @@ def test_a_restore_that_was_cut_off_before_it_moved_in_is_undone_without_that(tm
 
 def test_what_is_new_is_named(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path)
-    apply.apply(plan(tmp_path, 4).journal, LocalFolder(tmp_path))
+    apply.apply(plan(tmp_path, 4).journal, LocalWriter(tmp_path))
     written(tmp_path, {"state/0/0/5.delta": "new"})
     with pytest.raises(CheckpointError, match=r": state/0/0/5\.delta is new"):
         undo(tmp_path)
@@ -400,5 +400,5 @@ def test_what_is_new_is_named(tmp_path: Path) -> None:
 
 def test_a_rewind_that_leaves_several_batches_can_be_undone(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path)
-    apply.apply(plan(tmp_path, 4).journal, LocalFolder(tmp_path))
+    apply.apply(plan(tmp_path, 4).journal, LocalWriter(tmp_path))
     assert undo(tmp_path).newest == LogEnds(3, 3)
