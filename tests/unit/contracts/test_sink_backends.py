@@ -343,7 +343,7 @@ def test_a_function_that_writes_with_its_own_app_id(tmp_path: Path) -> None:
     replay = replay_of(DeltaAddress(str(table)), [QUERY], 2)
     assert replay.restore is None
     assert "txnAppId=" in str(replay.remedy)
-    assert "right table" in str(replay.blocked)
+    assert "Check that this is the query's table" in str(replay.blocked)
     step = replay_of(parse_sink(f"delta:{table}?txnAppId=my-app"), [QUERY], 2).restore
     assert isinstance(step, RestoreTable)
     run_restore(step)
@@ -417,7 +417,7 @@ def test_a_log_that_was_cleaned(table: Path) -> None:
     for version in range(4):
         (table / "_delta_log" / f"{version:020}.json").unlink()
     assert "no longer shows at which version batch 1 was written" in refusal(table, 2)
-    assert "version 3 cannot be had any more" in refusal(table, 4)
+    assert "version 3 can no longer be read" in refusal(table, 4)
 
 
 def test_files_that_were_vacuumed(table: Path) -> None:
