@@ -343,7 +343,7 @@ def test_a_function_that_writes_with_its_own_app_id(tmp_path: Path) -> None:
     replay = replay_of(DeltaAddress(str(table)), [QUERY], 2)
     assert replay.restore is None
     assert "txnAppId=" in str(replay.remedy)
-    assert "this is the query's table" in str(replay.blocked)
+    assert "Check that this is the query's table" in str(replay.blocked)
     step = replay_of(parse_sink(f"delta:{table}?txnAppId=my-app"), [QUERY], 2).restore
     assert isinstance(step, RestoreTable)
     run_restore(step)
