@@ -213,7 +213,7 @@ def _refuse(plan: ReprocessPlan, archived: Span | None, closed_by: datetime, now
     zone, asked = plan.zone, plan.computed
     text = asked.text(zone)
     if plan.request.asked.start >= now:
-        raise ReprocessError(f"The span {text} is in the future. Give one that has passed.")
+        raise ReprocessError(f"The span {text} is in the future. Give a span that has passed.")
     if archived is None:
         raise ReprocessError(f"The archive {plan.table} has no events yet. Run the pipeline that archives first.")
     if not (archived.start < asked.end and asked.start < archived.end):
@@ -226,7 +226,7 @@ def _refuse(plan: ReprocessPlan, archived: Span | None, closed_by: datetime, now
     if plan.live is None:
         if closed_by > now:
             raise ReprocessError(
-                f"The span {text} reaches into the future. Give one that has passed, or add --allow-open."
+                f"The span {text} reaches into the future. Give a span that has passed, or add --allow-open."
             )
         return
     closed = plan.closed

@@ -179,7 +179,7 @@ class Runs:
 def _manifest(fields: Fields) -> ReprocessManifest:
     form = fields.whole("format") if "format" in fields else 1
     if form > _FORMAT:
-        raise Malformed(f"it is of format {form}; this respool supports {_FORMAT}: use a newer respool")
+        raise Malformed(f"it has format {form}; this respool supports {_FORMAT}: use a newer respool")
     task = fields.nested("task")
     texts = ("pipeline", "start", "end", "table", "timezone")
     to, relation = _identities(task) if form > 1 else _identities_from_text(task)
