@@ -36,8 +36,7 @@ from respool.operations.plans import InstallPlan, Plan, Promotion, ResumePlan, R
 from respool.operations.state import StateChoices, StateQuery, query_state, state_choices
 from respool.savepoint.promote import plan_promote
 from respool.savepoint.restore import plan_restore
-from respool.savepoint.store import Savepoint as StoredSavepoint
-from respool.savepoint.store import SavepointStore, check_name, name_taken
+from respool.savepoint.store import SavepointStore, StoredSavepoint, check_name, name_taken
 from respool.settings import Settings, load
 from respool.storage import lease
 from respool.storage.folder import FolderReader

@@ -5,11 +5,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from respool.checkpoint.journal.steps import Journal, Move, Restore
-from respool.checkpoint.planning import rewind
+from respool.checkpoint.planning.rewind import PlannedRewind
 from respool.errors import ForeignJournalError, Refusal
 from respool.operations import plan_text
-from respool.savepoint import planning
 from respool.savepoint.install import InstallSet
+from respool.savepoint.planning import PlannedInstall
 from respool.text import UNLIMITED, labelled, plural, size
 
 Lines = Iterator[tuple[str, str]]
@@ -34,7 +34,7 @@ class RewindPlan:
     """
 
     location: str
-    contents: rewind.RewindPlan
+    contents: PlannedRewind
 
     def __str__(self) -> str:
         """Return the plan as `respool checkpoint rewind` prints it."""
@@ -159,7 +159,7 @@ class InstallPlan:
     """
 
     location: str
-    contents: planning.InstallPlan
+    contents: PlannedInstall
     promotion: Promotion | None = None
 
     def __str__(self) -> str:

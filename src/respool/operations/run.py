@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from respool.running.options import RunOptions
     from respool.running.progress import BatchProgress
     from respool.running.runner import Runner
-    from respool.savepoint.store import Savepoint
+    from respool.savepoint.store import StoredSavepoint
 
     Fork = Callable[[SparkSession, Pipeline], None]
 
@@ -328,7 +328,7 @@ def fork_before_start(
     return start_fork
 
 
-def require_startable(spark: "SparkSession", pipeline: "Pipeline", savepoint: "Savepoint", note: OnNote) -> None:
+def require_startable(spark: "SparkSession", pipeline: "Pipeline", savepoint: "StoredSavepoint", note: OnNote) -> None:
     """Report what has changed since the savepoint; raise PipelineError when Spark could not start from it."""
     from respool.pipeline.fingerprint import Fingerprint, fingerprint_of
     from respool.running.preflight import lines, preflight
@@ -388,7 +388,7 @@ def _require_new_output(pipeline: "Pipeline", kafka: "KafkaCluster", settings: S
         )
 
 
-def _require_same(savepoint: "Savepoint", pipeline: "Pipeline") -> None:
+def _require_same(savepoint: "StoredSavepoint", pipeline: "Pipeline") -> None:
     run = savepoint.manifest.run
     if run is not None and (run.pipeline, run.topic) != (pipeline.name, pipeline.topic):
         raise CheckpointError(

@@ -24,8 +24,7 @@ from respool.operations.plans import InstallPlan, ResumePlan
 from respool.savepoint import copying, create, planning
 from respool.savepoint import store as stores
 from respool.savepoint.fork import plan_fork, require_new
-from respool.savepoint.store import Savepoint as StoredSavepoint
-from respool.savepoint.store import SavepointStore
+from respool.savepoint.store import SavepointStore, StoredSavepoint
 from respool.settings import Settings, load
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from respool.format import layout, positions, state_files
 from respool.savepoint.extras import schema_logs
 from respool.savepoint.manifest import SavedFile
 from respool.savepoint.placement import require_store_place
-from respool.savepoint.store import Savepoint, SavepointStore, new_folder
+from respool.savepoint.store import SavepointStore, StoredSavepoint, new_folder
 from respool.storage.folder import FolderReader, FolderWriter
 
 _THREADS = 8  # files copied at a time: most are small, and each waits for its disk or its store
@@ -171,11 +171,11 @@ def _is_listed(path: str) -> bool:
 
 
 def copy_to(
-    savepoint: Savepoint,
+    savepoint: StoredSavepoint,
     store: SavepointStore,
     name: str | None = None,
     on_file: ProgressCallback = lambda done, total: None,
-) -> Savepoint:
+) -> StoredSavepoint:
     """Copy a savepoint into a store, under its own name or another; every byte is verified.
 
     Raises:

@@ -17,7 +17,7 @@ from respool.savepoint.copying import ProgressCallback, copy, required_files
 from respool.savepoint.extras import not_included
 from respool.savepoint.manifest import SavedFile, SavepointManifest
 from respool.savepoint.placement import require_store_place
-from respool.savepoint.store import Savepoint, SavepointStore, new_folder
+from respool.savepoint.store import SavepointStore, StoredSavepoint, new_folder
 from respool.sinks.registry import SinkPosition
 from respool.storage.folder import FolderReader
 from respool.storage.open import open_reader
@@ -53,7 +53,7 @@ def create(
     store: SavepointStore,
     position: Position,
     on_file: ProgressCallback = lambda done, total: None,
-) -> Savepoint:
+) -> StoredSavepoint:
     """Copy what a start after a committed batch needs; the manifest is written last and makes the savepoint exist.
 
     Raises:
@@ -74,7 +74,9 @@ def create(
     )
 
 
-def _try(request: SavepointRequest, store: SavepointStore, position: Position, on_file: ProgressCallback) -> Savepoint:
+def _try(
+    request: SavepointRequest, store: SavepointStore, position: Position, on_file: ProgressCallback
+) -> StoredSavepoint:
     files = open_reader(absolute(request.location))
     unfinished = history.pending(files)
     if unfinished is not None:

@@ -14,7 +14,7 @@ from respool.savepoint import install
 from respool.savepoint.manifest import SavepointManifest
 from respool.savepoint.placement import require_place
 from respool.savepoint.planning import (
-    InstallPlan,
+    PlannedInstall,
     few_names,
     install_journal,
     install_plan,
@@ -24,10 +24,12 @@ from respool.savepoint.planning import (
     run_record_steps,
     savepoint_files,
 )
-from respool.savepoint.store import Savepoint
+from respool.savepoint.store import StoredSavepoint
 
 
-def plan_fork(savepoint: Savepoint, location: str, request: RewindRequest, context: RewindContext) -> InstallPlan:
+def plan_fork(
+    savepoint: StoredSavepoint, location: str, request: RewindRequest, context: RewindContext
+) -> PlannedInstall:
     """Plan a second query from a savepoint, in a folder that is empty or missing."""
     manifest = savepoint.manifest
     query_id = str(uuid4())

@@ -24,7 +24,7 @@ from respool.format.positions import SourceRange
 from respool.savepoint import install
 from respool.savepoint.install import InstallSet
 from respool.savepoint.manifest import SavepointManifest
-from respool.savepoint.store import Savepoint
+from respool.savepoint.store import StoredSavepoint
 from respool.sinks.address import ReplayOutcome
 from respool.storage.open import open_reader
 
@@ -34,7 +34,7 @@ ReadSince = tuple[tuple[SourceRange, ...], Mapping[str, Inputs]]
 
 
 @dataclass(frozen=True)
-class InstallPlan:
+class PlannedInstall:
     """The plan of a restore, a fork or a promotion, before anything is copied.
 
     Attributes:
@@ -72,7 +72,7 @@ class PendingReads:
     available: Availability
 
 
-def savepoint_files(savepoint: Savepoint, location: str, query_id: str | None) -> InstallSet:
+def savepoint_files(savepoint: StoredSavepoint, location: str, query_id: str | None) -> InstallSet:
     """Return the files of a savepoint to install in a folder, with another query id; None keeps the query's own."""
     files = savepoint.manifest.files
     return install.install_set(savepoint.files(), files, [file.path for file in files], location, query_id)
@@ -220,10 +220,10 @@ def install_plan(
     refused: Sequence[Refusal],
     notes: Sequence[str],
     journal: Journal,
-) -> InstallPlan:
+) -> PlannedInstall:
     """Return a plan from its parts; notes about sources and the store are added."""
     aside = [move for move in journal.moves if move.target.startswith(f"{history.ASIDE}/")]
-    return InstallPlan(
+    return PlannedInstall(
         batch=journal.batch,
         newest=journal.newest.offsets,
         readings=reads.readings,

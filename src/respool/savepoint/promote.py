@@ -18,7 +18,7 @@ from respool.pipeline.fingerprint import summarize_changes
 from respool.savepoint import install
 from respool.savepoint.placement import require_place
 from respool.savepoint.planning import (
-    InstallPlan,
+    PlannedInstall,
     install_journal,
     install_plan,
     install_refusals,
@@ -37,7 +37,7 @@ def plan_promote(
     context: RewindContext,
     fork_runs: str | None,
     fork_processes: Sequence[Process] = (),
-) -> InstallPlan:
+) -> PlannedInstall:
     """Plan to make a fork the checkpoint of the pipeline that it was forked from.
 
     Args:

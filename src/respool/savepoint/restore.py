@@ -14,7 +14,7 @@ from respool.savepoint.install import InstallSet
 from respool.savepoint.manifest import SavepointManifest
 from respool.savepoint.placement import require_place
 from respool.savepoint.planning import (
-    InstallPlan,
+    PlannedInstall,
     few_names,
     install_journal,
     install_plan,
@@ -25,7 +25,7 @@ from respool.savepoint.planning import (
     run_record_steps,
     savepoint_files,
 )
-from respool.savepoint.store import Savepoint
+from respool.savepoint.store import StoredSavepoint
 
 _AHEAD = (
     "The savepoint is ahead of the checkpoint: the records between them are skipped. The state in the savepoint "
@@ -34,13 +34,13 @@ _AHEAD = (
 
 
 def plan_restore(
-    savepoint: Savepoint,
+    savepoint: StoredSavepoint,
     checkpoint: CheckpointSnapshot | None,
     location: str,
     request: RewindRequest,
     context: RewindContext,
     other_query: bool = False,
-) -> InstallPlan:
+) -> PlannedInstall:
     """Plan to put a checkpoint back to a savepoint.
 
     Args:

@@ -27,7 +27,7 @@ _DATA = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}")  # what `new_folder` returns
 
 
 @dataclass(frozen=True)
-class Savepoint:
+class StoredSavepoint:
     """A savepoint in a store.
 
     Attributes:
@@ -69,16 +69,16 @@ class SavepointStore:
         """Return the names of all savepoints."""
         return [savepoint.manifest.name for savepoint in self.all()]
 
-    def all(self) -> list[Savepoint]:
+    def all(self) -> list[StoredSavepoint]:
         """Return all savepoints, the oldest first; those with a damaged manifest are left out."""
         return self.read_all()[0]
 
-    def read_all(self) -> tuple[list[Savepoint], list[str]]:
+    def read_all(self) -> tuple[list[StoredSavepoint], list[str]]:
         """Return all savepoints, the oldest first, and what is wrong with those whose manifest cannot be read."""
         savepoints, damaged = self._read()
         return sorted(savepoints, key=lambda savepoint: (savepoint.manifest.created, savepoint.manifest.name)), damaged
 
-    def get(self, name: str) -> Savepoint:
+    def get(self, name: str) -> StoredSavepoint:
         """Return a savepoint by name; raise CheckpointError when it does not exist."""
         check_name(name)
         try:
@@ -102,7 +102,7 @@ class SavepointStore:
             raise name_taken(name)
         self._require_own(name, files)
 
-    def add(self, manifest: SavepointManifest) -> Savepoint:
+    def add(self, manifest: SavepointManifest) -> StoredSavepoint:
         """Write the manifest of a savepoint whose files are complete; raise CheckpointError when the name is taken."""
         files = self.writer()
         try:
@@ -111,7 +111,7 @@ class SavepointStore:
             raise name_taken(manifest.name) from None
         files.sync()
         self._clear(manifest.name, but=manifest.data)
-        return Savepoint(f"{self.location}/{manifest.name}", manifest)
+        return StoredSavepoint(f"{self.location}/{manifest.name}", manifest)
 
     def delete(self, name: str) -> None:
         """Delete a savepoint, or the files of an unfinished savepoint; raise CheckpointError for anything else."""
@@ -157,7 +157,7 @@ class SavepointStore:
                 "contains. Move it out of the store, or choose another name. Nothing was changed."
             )
 
-    def _read(self) -> tuple[list[Savepoint], list[str]]:
+    def _read(self) -> tuple[list[StoredSavepoint], list[str]]:
         files = self.writer()
         paths = {f"{name}/{MANIFEST}": name for name in (*files.folders(""), *files.names("")) if is_name(name)}
         savepoints, damaged = [], []
@@ -174,7 +174,7 @@ class SavepointStore:
         return savepoints, damaged
 
 
-def find(name: str, store: SavepointStore) -> Savepoint:
+def find(name: str, store: SavepointStore) -> StoredSavepoint:
     """Return a savepoint by name, or by its folder or URL; raise CheckpointError when there is no such savepoint."""
     if "/" not in name:
         return store.get(name)
@@ -188,12 +188,12 @@ def find(name: str, store: SavepointStore) -> Savepoint:
         ) from None
 
 
-def read(location: str) -> Savepoint:
+def read(location: str) -> StoredSavepoint:
     """Return the savepoint at a folder or URL; raise FileNotFoundError when there is none."""
     return _parsed(location, new_writer(location).read(MANIFEST))
 
 
-def _parsed(location: str, data: bytes) -> Savepoint:
+def _parsed(location: str, data: bytes) -> StoredSavepoint:
     """Return the savepoint with a manifest; raise FileError when it cannot be used."""
     path = f"{location}/{MANIFEST}"
     try:
@@ -204,7 +204,7 @@ def _parsed(location: str, data: bytes) -> Savepoint:
                 raise Malformed(f"{file.path!a} cannot be a file of a savepoint")
     except Malformed as error:
         raise DamagedFileError(path, str(error), "The savepoint cannot be used. Create another savepoint.") from error
-    return Savepoint(location, manifest)
+    return StoredSavepoint(location, manifest)
 
 
 def is_name(name: str) -> bool:

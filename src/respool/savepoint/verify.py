@@ -12,14 +12,14 @@ from respool.checkpoint.state.selection import StateSelection, select_state
 from respool.checkpoint.verify.run import verify as verify_checkpoint
 from respool.errors import RespoolError
 from respool.savepoint.copying import ProgressCallback, check
-from respool.savepoint.store import Savepoint
+from respool.savepoint.store import StoredSavepoint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
-class SavepointReport:
+class SavepointCheck:
     """The result of a check of a savepoint.
 
     Attributes:
@@ -31,22 +31,22 @@ class SavepointReport:
     notes: tuple[str, ...]
 
 
-def verify(savepoint: Savepoint, on_file: ProgressCallback = lambda done, total: None) -> SavepointReport:
+def verify(savepoint: StoredSavepoint, on_file: ProgressCallback = lambda done, total: None) -> SavepointCheck:
     """Return what is wrong with a savepoint; every byte of it is read."""
     manifest, files = savepoint.manifest, savepoint.files()
     wrong = check(manifest.files, files, on_file)
     if wrong:
-        return SavepointReport(tuple(wrong), ())
+        return SavepointCheck(tuple(wrong), ())
     listed = {file.path for file in manifest.files}
     notes = [f"{path} is not part of this savepoint." for path in sorted(files.below("")) if path not in listed]
     checkpoint = savepoint.checkpoint()
     why = reachability.why_unreachable(checkpoint, manifest.next_batch, same_range=False)
     checks = verify_checkpoint(checkpoint)
     broken = [finding.what for result in checks if result.status == "broken" for finding in result.findings]
-    return SavepointReport(tuple([f"{why}."] if why else broken), tuple(notes))
+    return SavepointCheck(tuple([f"{why}."] if why else broken), tuple(notes))
 
 
-def load(spark: "SparkSession", savepoint: Savepoint) -> tuple[dict[str, int], list[str]]:
+def load(spark: "SparkSession", savepoint: StoredSavepoint) -> tuple[dict[str, int], list[str]]:
     """Return the number of rows that Spark loads from each part of the state, and what it cannot load."""
     checkpoint = savepoint.checkpoint()
     rows: dict[str, int] = {}

@@ -24,7 +24,7 @@ from respool.pipeline.definition import Pipeline
 from respool.running.options import RunOptions
 from respool.running.progress import BatchProgress
 from respool.running.runner import Runner
-from respool.savepoint.store import Savepoint, SavepointStore
+from respool.savepoint.store import SavepointStore, StoredSavepoint
 from respool.settings import Settings
 from respool.storage.local import LocalReader
 from respool.visits.counts import visit_counts
@@ -89,7 +89,7 @@ class Stage:
         assert done.exit_code == 0, done.output
         return str(done.output)
 
-    def diff(self, savepoint: Savepoint, suffix: str) -> DiffReport:
+    def diff(self, savepoint: StoredSavepoint, suffix: str) -> DiffReport:
         """Compare what the original and a fork wrote after a savepoint."""
         sides = [ComparedOutput("kafka", self.output(side)) for side in ("", suffix)]
         return compare(self._spark, self._kafka, DiffRequest(sides[0], sides[1], cutoff_after(savepoint.manifest)))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from respool.checkpoint.planning.request import RewindContext, RewindRequest, ToBatch
-from respool.checkpoint.planning.rewind import RewindPlan, plan_rewind
+from respool.checkpoint.planning.rewind import PlannedRewind, plan_rewind
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.savepoint.store import SavepointStore
 from respool.storage.local import LocalReader
@@ -36,7 +36,7 @@ def await_(what: Callable[[], Any], seconds: float = 60) -> Any:
     return result
 
 
-def plan(checkpoint: Path, batch: int, *, stopped: bool = False) -> RewindPlan:
+def plan(checkpoint: Path, batch: int, *, stopped: bool = False) -> PlannedRewind:
     """Plan a rewind a day later, as of a checkpoint that respool does not run."""
     world = RewindContext(now=datetime.now(timezone.utc) + LATER, processes=processes_in(checkpoint))
     return plan_rewind(
@@ -44,7 +44,7 @@ def plan(checkpoint: Path, batch: int, *, stopped: bool = False) -> RewindPlan:
     )
 
 
-def why(made: RewindPlan) -> str:
+def why(made: PlannedRewind) -> str:
     return " | ".join(f"{refusal.why} {refusal.way_out}" for refusal in made.refusals)
 
 

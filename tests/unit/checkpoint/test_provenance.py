@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from respool.checkpoint.planning.request import RewindContext, RewindRequest, ToBatch
-from respool.checkpoint.planning.rewind import RewindPlan, plan_rewind
+from respool.checkpoint.planning.rewind import PlannedRewind, plan_rewind
 from respool.checkpoint.provenance import writer_of
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.summary import summarize
@@ -49,7 +49,7 @@ def opened(path: Path) -> CheckpointSnapshot:
     return CheckpointSnapshot(LocalReader(path))
 
 
-def planned(path: Path, batch: int) -> RewindPlan:
+def planned(path: Path, batch: int) -> PlannedRewind:
     return plan_rewind(
         opened(path), RewindRequest(ToBatch(batch), stopped=True), RewindContext(now=datetime.now(timezone.utc))
     )

@@ -15,7 +15,7 @@ from respool.savepoint.fork import require_new
 from respool.savepoint.placement import require_place, require_store_place
 from respool.savepoint.promote import plan_promote
 from respool.savepoint.restore import plan_restore
-from respool.savepoint.store import Savepoint, SavepointStore
+from respool.savepoint.store import SavepointStore, StoredSavepoint
 from respool.storage.local import LocalReader
 from respool.storage.open import open_writer
 from support.checkpoints import unpack
@@ -30,11 +30,11 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def savepoint(tmp_path: Path, checkpoint: Path) -> Savepoint:
+def savepoint(tmp_path: Path, checkpoint: Path) -> StoredSavepoint:
     return save(checkpoint, SavepointStore(str(tmp_path / "store")))
 
 
-def forbidden(tmp_path: Path, checkpoint: Path, savepoint: Savepoint) -> dict[str, Path]:
+def forbidden(tmp_path: Path, checkpoint: Path, savepoint: StoredSavepoint) -> dict[str, Path]:
     """Places that are inside something else, and what is said of them."""
     (tmp_path / "link").symlink_to(checkpoint)
     (tmp_path / "table" / "_delta_log").mkdir(parents=True)
@@ -54,7 +54,7 @@ def forbidden(tmp_path: Path, checkpoint: Path, savepoint: Savepoint) -> dict[st
 
 
 def test_a_fork_a_restore_and_a_promotion_do_not_go_into_something_else(
-    tmp_path: Path, checkpoint: Path, savepoint: Savepoint
+    tmp_path: Path, checkpoint: Path, savepoint: StoredSavepoint
 ) -> None:
     request = RewindRequest(ToBatch(savepoint.manifest.next_batch), allow_data_loss=True)
     other = tmp_path / "other"
@@ -70,7 +70,9 @@ def test_a_fork_a_restore_and_a_promotion_do_not_go_into_something_else(
         assert not where.exists()
 
 
-def test_savepoints_are_not_kept_inside_something_else(tmp_path: Path, checkpoint: Path, savepoint: Savepoint) -> None:
+def test_savepoints_are_not_kept_inside_something_else(
+    tmp_path: Path, checkpoint: Path, savepoint: StoredSavepoint
+) -> None:
     for reason, where in forbidden(tmp_path, checkpoint, savepoint).items():
         with pytest.raises(CheckpointError, match=reason):
             copy_to(savepoint, SavepointStore(str(where)))
@@ -83,7 +85,7 @@ def test_savepoints_are_not_kept_inside_something_else(tmp_path: Path, checkpoin
         copy_to(savepoint, SavepointStore(savepoint.location))
 
 
-def test_a_checkpoint_is_not_put_around_others(tmp_path: Path, checkpoint: Path, savepoint: Savepoint) -> None:
+def test_a_checkpoint_is_not_put_around_others(tmp_path: Path, checkpoint: Path, savepoint: StoredSavepoint) -> None:
     request = RewindRequest(ToBatch(savepoint.manifest.next_batch), allow_data_loss=True)
     (tmp_path / "all" / "of" / "them").mkdir(parents=True)
     checkpoint.rename(tmp_path / "all" / "of" / "them" / "mine")
@@ -95,7 +97,7 @@ def test_a_checkpoint_is_not_put_around_others(tmp_path: Path, checkpoint: Path,
         plan_restore(savepoint, None, str(tmp_path / "store"), request, WORLD)
 
 
-def test_usual_places_are_fine(tmp_path: Path, checkpoint: Path, savepoint: Savepoint) -> None:
+def test_usual_places_are_fine(tmp_path: Path, checkpoint: Path, savepoint: StoredSavepoint) -> None:
     (tmp_path / "table" / "_delta_log").mkdir(parents=True)
     (tmp_path / "table" / "_delta_log" / f"{0:020}.json").touch()
     for where in (tmp_path / "new", checkpoint, tmp_path / "a" / "b", tmp_path / "table" / "_checkpoint"):
@@ -104,7 +106,7 @@ def test_usual_places_are_fine(tmp_path: Path, checkpoint: Path, savepoint: Save
     require_store_place(str(tmp_path / "another"))
 
 
-def test_the_same_holds_on_an_object_store(checkpoint: Path, savepoint: Savepoint) -> None:
+def test_the_same_holds_on_an_object_store(checkpoint: Path, savepoint: StoredSavepoint) -> None:
     url = f"memory://{uuid4().hex}/team"
     files = open_writer(f"{url}/mine")
     for path in ("metadata", "offsets/0", "commits/0"):
@@ -122,7 +124,7 @@ def test_the_same_holds_on_an_object_store(checkpoint: Path, savepoint: Savepoin
 
 
 def test_the_command_refuses_and_changes_nothing(
-    respool: str, tmp_path: Path, checkpoint: Path, savepoint: Savepoint
+    respool: str, tmp_path: Path, checkpoint: Path, savepoint: StoredSavepoint
 ) -> None:
     command = [respool, "savepoint", "fork", savepoint.location, str(checkpoint / "fork")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)

@@ -20,10 +20,10 @@ from respool.format.positions import PartitionRange
 from respool.savepoint.extras import NotIncluded
 from respool.savepoint.fork import plan_fork, require_new
 from respool.savepoint.manifest import SavedFile, SavepointManifest
-from respool.savepoint.planning import InstallPlan
+from respool.savepoint.planning import PlannedInstall
 from respool.savepoint.promote import plan_promote
 from respool.savepoint.restore import plan_restore
-from respool.savepoint.store import Savepoint
+from respool.savepoint.store import StoredSavepoint
 from respool.sinks.registry import SinkPosition
 from respool.storage.local_lock import Process
 from support import small_checkpoint
@@ -58,7 +58,7 @@ def noted(facts: Any) -> str:
 
 def savepoint(
     root: Path, batch: int = 1, files: Mapping[str, str | bytes] | None = None, end: Any = None, **more: Any
-) -> Savepoint:
+) -> StoredSavepoint:
     """A savepoint of a query after a batch; by default of `small_checkpoint.kafka`."""
     data = root / "savepoint" / "20260102T030405Z-0123456789ab"
     there = written(data, files) if files else small_checkpoint.kafka(data, batch + 1)
@@ -82,32 +82,32 @@ def savepoint(
         "spark": None,
         "respool": "1",
     }
-    return Savepoint(str(data.parent), SavepointManifest(**(facts | more)))
+    return StoredSavepoint(str(data.parent), SavepointManifest(**(facts | more)))
 
 
 def restored(
-    source: Savepoint,
+    source: StoredSavepoint,
     there: CheckpointSnapshot | None,
     where: Path,
     world: RewindContext = WORLD,
     other_query: bool | None = None,
     **more: Any,
-) -> InstallPlan:
+) -> PlannedInstall:
     request = RewindRequest(ToBatch(source.manifest.next_batch), words="one", **more)
     words = {} if other_query is None else {"other_query": other_query}
     return plan_restore(source, there, str(where), request, world, **words)
 
 
-def forked(source: Savepoint, where: Path, world: RewindContext = WORLD, **more: Any) -> InstallPlan:
+def forked(source: StoredSavepoint, where: Path, world: RewindContext = WORLD, **more: Any) -> PlannedInstall:
     return plan_fork(source, str(where), RewindRequest(ToBatch(source.manifest.next_batch), words="one", **more), world)
 
 
-def replaced(plan: InstallPlan) -> dict[str, tuple[str | None, str | None]]:
+def replaced(plan: PlannedInstall) -> dict[str, tuple[str | None, str | None]]:
     """The files that are written by steps: what was in them, and what will be."""
     return {step.path: (step.old, step.new) for step in plan.journal.steps if isinstance(step, Replace)}
 
 
-def records(plan: InstallPlan) -> list[tuple[int, int]]:
+def records(plan: PlannedInstall) -> list[tuple[int, int]]:
     return [(part.start, part.end) for reading in plan.readings for part in reading.parts]
 
 
@@ -380,7 +380,7 @@ def fork_at(
 
 def promoted(
     fork: CheckpointSnapshot, there: CheckpointSnapshot | None, where: Path, world: RewindContext = WORLD, **more: Any
-) -> InstallPlan:
+) -> PlannedInstall:
     words = {name: more.pop(name) for name in ("fork_runs", "fork_processes") if name in more}
     request = RewindRequest(ToBatch(fork.next_batch), words="fork", **more)
     return plan_promote(fork, there, str(where), request, world, **{"fork_runs": None, **words})

@@ -23,7 +23,7 @@ from respool.savepoint.copying import copy_to
 from respool.savepoint.create import SavepointRequest
 from respool.savepoint.fork import plan_fork
 from respool.savepoint.restore import plan_restore
-from respool.savepoint.store import Savepoint, SavepointStore
+from respool.savepoint.store import SavepointStore, StoredSavepoint
 from respool.savepoint.verify import verify
 from respool.sinks.registry import SinkPosition
 from respool.storage.local import LocalReader, LocalWriter
@@ -190,7 +190,7 @@ def test_a_savepoint_of_another_query_is_not_restored_by_mistake(
     assert not meant.refusals
 
 
-def _damages(savepoint: Savepoint) -> Iterator[tuple[Path, bytes | None, str]]:
+def _damages(savepoint: StoredSavepoint) -> Iterator[tuple[Path, bytes | None, str]]:
     """Ways to damage a savepoint: a file, its damaged content, and the expected message."""
     data = Path(savepoint.data)
     state = next(file for file in sorted(data.rglob("*.changelog")))

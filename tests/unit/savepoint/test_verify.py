@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from respool.savepoint.manifest import SavedFile
-from respool.savepoint.store import Savepoint, SavepointStore
+from respool.savepoint.store import SavepointStore, StoredSavepoint
 from respool.savepoint.verify import verify
 from support import checkpoints
 from support.savepoints import save
 
 
 @pytest.fixture
-def savepoint(tmp_path: Path) -> Savepoint:
+def savepoint(tmp_path: Path) -> StoredSavepoint:
     return save(checkpoints.unpack(tmp_path, "changelog"), SavepointStore(str(tmp_path / "store")))
 
 
-def test_nothing_is_wrong_with_a_savepoint_and_nothing_is_noted(savepoint: Savepoint) -> None:
+def test_nothing_is_wrong_with_a_savepoint_and_nothing_is_noted(savepoint: StoredSavepoint) -> None:
     calls: list[tuple[int, int]] = []
     result = verify(savepoint, lambda done, total: calls.append((done, total)))
     assert (result.wrong, result.notes) == ((), ())
@@ -26,14 +26,14 @@ def test_nothing_is_wrong_with_a_savepoint_and_nothing_is_noted(savepoint: Savep
     assert calls == [(done, total) for done in range(1, total + 1)]
 
 
-def test_a_file_that_is_not_in_the_manifest_is_noted_and_nothing_else(savepoint: Savepoint) -> None:
+def test_a_file_that_is_not_in_the_manifest_is_noted_and_nothing_else(savepoint: StoredSavepoint) -> None:
     (Path(savepoint.files().root) / "state" / "extra").write_text("x")
     result = verify(savepoint)
     assert result.wrong == ()
     assert result.notes == ("state/extra is not part of this savepoint.",)
 
 
-def test_a_changed_file_is_reported(savepoint: Savepoint) -> None:
+def test_a_changed_file_is_reported(savepoint: StoredSavepoint) -> None:
     path = Path(savepoint.files().root) / "metadata"
     path.write_bytes(path.read_bytes() + b" ")
     result = verify(savepoint)
@@ -42,7 +42,7 @@ def test_a_changed_file_is_reported(savepoint: Savepoint) -> None:
 
 
 def test_a_savepoint_without_what_a_start_needs_is_reported_though_all_listed_files_are_sound(
-    savepoint: Savepoint,
+    savepoint: StoredSavepoint,
 ) -> None:
     commit = f"commits/{savepoint.manifest.batch}"
     kept = tuple(file for file in savepoint.manifest.files if file.path != commit)
@@ -51,7 +51,7 @@ def test_a_savepoint_without_what_a_start_needs_is_reported_though_all_listed_fi
     assert result.wrong == (f"{commit} is not kept.",)
 
 
-def test_a_state_file_that_was_damaged_when_it_was_saved_is_reported(savepoint: Savepoint) -> None:
+def test_a_state_file_that_was_damaged_when_it_was_saved_is_reported(savepoint: StoredSavepoint) -> None:
     files = savepoint.manifest.files
     old = next(file for file in files if file.path.endswith(".changelog"))
     data = b"damaged"

@@ -78,7 +78,7 @@ _MOST_AGAIN = 10_000_000  # batches that run again; at one batch a second, four 
 
 
 @dataclass(frozen=True)
-class RewindPlan:
+class PlannedRewind:
     """A rewind, before anything moves.
 
     Attributes:
@@ -108,7 +108,7 @@ class RewindPlan:
     journal: Journal
 
 
-def plan_rewind(checkpoint: CheckpointSnapshot, request: RewindRequest, context: RewindContext) -> RewindPlan:
+def plan_rewind(checkpoint: CheckpointSnapshot, request: RewindRequest, context: RewindContext) -> PlannedRewind:
     """Plan a rewind; raise CheckpointError when the target cannot be reached."""
     require_listed(checkpoint)
     batch = planning_request.resolve(checkpoint, request.target)
@@ -157,7 +157,7 @@ def plan_rewind(checkpoint: CheckpointSnapshot, request: RewindRequest, context:
         query_ids=query_ids(checkpoint),
         asked=request.identity(),
     )
-    return RewindPlan(
+    return PlannedRewind(
         batch=batch,
         again=newest,
         readings=readings,

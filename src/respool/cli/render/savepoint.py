@@ -9,11 +9,11 @@ from respool.cli.render.output import print_result, size
 from respool.format.positions import text_of
 from respool.operations.plan_text import time_text
 from respool.operations.savepoints import SavepointReport
-from respool.savepoint.store import Savepoint
+from respool.savepoint.store import StoredSavepoint
 from respool.sinks.registry import SinkPosition
 
 
-def savepoint_json(savepoint: Savepoint) -> dict[str, Any]:
+def savepoint_json(savepoint: StoredSavepoint) -> dict[str, Any]:
     """Return a savepoint for programs, its files only counted."""
     manifest = savepoint.manifest
     return {
@@ -39,7 +39,7 @@ def savepoint_json(savepoint: Savepoint) -> dict[str, Any]:
     }
 
 
-def savepoint_row(savepoint: Savepoint) -> dict[str, Any]:
+def savepoint_row(savepoint: StoredSavepoint) -> dict[str, Any]:
     """Return a savepoint as a row of the table."""
     facts, manifest = savepoint_json(savepoint), savepoint.manifest
     return {
@@ -51,7 +51,7 @@ def savepoint_row(savepoint: Savepoint) -> dict[str, Any]:
     }
 
 
-def savepoint_lines(savepoint: Savepoint) -> Iterator[str]:
+def savepoint_lines(savepoint: StoredSavepoint) -> Iterator[str]:
     """Return a savepoint as text."""
     manifest = savepoint.manifest
     facts = savepoint_json(savepoint)
@@ -79,7 +79,7 @@ def savepoint_lines(savepoint: Savepoint) -> Iterator[str]:
         yield line("Left out", left_out_text(savepoint))
 
 
-def left_out_text(savepoint: Savepoint) -> str:
+def left_out_text(savepoint: StoredSavepoint) -> str:
     """Return what was in the checkpoint, is not Spark's, and is not in the savepoint."""
     parts = (
         f"{entry.path} ({entry.files:,} file{'s' * (entry.files != 1)}, {size(entry.size)})"
@@ -99,12 +99,12 @@ def position_text(position: SinkPosition) -> str:
     return f"{position.output}; how far it was is not known: {position.unknown}"
 
 
-def files_text(savepoint: Savepoint) -> str:
+def files_text(savepoint: StoredSavepoint) -> str:
     """Return how many files a savepoint has, and their size."""
     return f"{len(savepoint.manifest.files):,} files, {size(savepoint.manifest.size)}"
 
 
-def print_created(savepoint: Savepoint, path: str) -> None:
+def print_created(savepoint: StoredSavepoint, path: str) -> None:
     """Print a savepoint that was created; `path` is the checkpoint as the user named it."""
     manifest = savepoint.manifest
     name, checkpoint = manifest.name, manifest.checkpoint
@@ -114,7 +114,7 @@ def print_created(savepoint: Savepoint, path: str) -> None:
     print_result(f"Go back to it with: respool savepoint restore {name} {path}")
 
 
-def print_report(report: SavepointReport, savepoint: Savepoint) -> None:
+def print_report(report: SavepointReport, savepoint: StoredSavepoint) -> None:
     """Print what was checked."""
     for problem in report.wrong:
         print_result(f"✗ {problem}")

@@ -10,16 +10,16 @@ import pytest
 
 from respool.checkpoint.planning import source_trim
 from respool.checkpoint.planning.request import KafkaRetention, RewindContext, RewindRequest, ToBatch
-from respool.checkpoint.planning.rewind import RewindPlan, plan_rewind
+from respool.checkpoint.planning.rewind import PlannedRewind, plan_rewind
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.summary import summarize
 from respool.errors import Refusal
 from respool.operations import plans
 from respool.savepoint.fork import plan_fork
-from respool.savepoint.planning import InstallPlan
+from respool.savepoint.planning import PlannedInstall
 from respool.savepoint.promote import plan_promote
 from respool.savepoint.restore import plan_restore
-from respool.savepoint.store import Savepoint, SavepointStore
+from respool.savepoint.store import SavepointStore, StoredSavepoint
 from respool.storage.local import LocalReader
 from respool.storage.open import open_writer
 from support.checkpoints import unpack
@@ -51,16 +51,16 @@ def opened(folder: Path) -> CheckpointSnapshot:
     return CheckpointSnapshot(LocalReader(folder))
 
 
-def rewind(folder: Path, batch: int, same_range: bool = False, world: RewindContext = WORLD) -> RewindPlan:
+def rewind(folder: Path, batch: int, same_range: bool = False, world: RewindContext = WORLD) -> PlannedRewind:
     return plan_rewind(opened(folder), RewindRequest(ToBatch(batch), same_range), world)
 
 
-def restore(savepoint: Savepoint, folder: Path, world: RewindContext = WORLD) -> InstallPlan:
+def restore(savepoint: StoredSavepoint, folder: Path, world: RewindContext = WORLD) -> PlannedInstall:
     there = opened(folder) if folder.exists() else None
     return plan_restore(savepoint, there, str(folder), RewindRequest(ToBatch(savepoint.manifest.next_batch)), world)
 
 
-def forked(savepoint: Savepoint, folder: Path, world: RewindContext = WORLD) -> InstallPlan:
+def forked(savepoint: StoredSavepoint, folder: Path, world: RewindContext = WORLD) -> PlannedInstall:
     return plan_fork(savepoint, str(folder), RewindRequest(ToBatch(savepoint.manifest.next_batch)), world)
 
 

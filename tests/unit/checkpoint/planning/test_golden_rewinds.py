@@ -23,7 +23,7 @@ from respool.checkpoint.planning.request import (
     ToOffsets,
     ToTime,
 )
-from respool.checkpoint.planning.rewind import RewindPlan, plan_rewind
+from respool.checkpoint.planning.rewind import PlannedRewind, plan_rewind
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.summary import summarize
 from respool.errors import CheckpointError, CheckpointNotFoundError
@@ -39,7 +39,7 @@ def opened(folder: Path) -> CheckpointSnapshot:
     return CheckpointSnapshot(LocalReader(folder))
 
 
-def plan(folder: Path, goal: RewindTarget, world: RewindContext | None = None, **more: Any) -> RewindPlan:
+def plan(folder: Path, goal: RewindTarget, world: RewindContext | None = None, **more: Any) -> PlannedRewind:
     return plan_rewind(opened(folder), RewindRequest(goal, **more), world or RewindContext(now=NOW, ours=True))
 
 
@@ -72,7 +72,7 @@ def test_every_recorded_kind_can_be_shown_and_rewound_wherever_it_says(version: 
 
 
 def _leaves_just_what_spark_needs(
-    checkpoint: CheckpointSnapshot, made: RewindPlan, batch: int, same_range: bool
+    checkpoint: CheckpointSnapshot, made: PlannedRewind, batch: int, same_range: bool
 ) -> None:
     """No offsets, commit or state beyond the batch is left; every checksum goes with its file."""
     moved = {step.source for step in made.journal.steps if isinstance(step, Move)}
@@ -212,7 +212,7 @@ def test_a_batch_that_was_not_finished_can_be_planned_again(kafka_checkpoint: Pa
 # Refusals
 
 
-def refused(made: RewindPlan) -> str:
+def refused(made: PlannedRewind) -> str:
     return " | ".join(f"{refusal.why} {refusal.way_out}" for refusal in made.refusals)
 
 

@@ -12,7 +12,7 @@ from respool.checkpoint.journal import apply, history
 from respool.checkpoint.journal.history import query_ids
 from respool.checkpoint.journal.steps import LogEnds, Move, Prune, Replace, Restore, journal_id
 from respool.checkpoint.planning.request import RewindContext, RewindRequest, ToBatch
-from respool.checkpoint.planning.rewind import RewindPlan, plan_rewind
+from respool.checkpoint.planning.rewind import PlannedRewind, plan_rewind
 from respool.checkpoint.planning.undo import plan_undo
 from respool.checkpoint.snapshot import topics
 from respool.delta.restore import RestoreTable
@@ -27,7 +27,7 @@ WORLD = RewindContext(now=NOW, ours=True)
 TABLE = RestoreTable("/tables/a", 7, 3, "an-id", 9, 4)
 
 
-def plan(root: Path, batch: int, world: RewindContext = WORLD, **more: Any) -> RewindPlan:
+def plan(root: Path, batch: int, world: RewindContext = WORLD, **more: Any) -> PlannedRewind:
     return plan_rewind(written(root, {}), RewindRequest(ToBatch(batch), words="--to-batch", **more), world)
 
 
