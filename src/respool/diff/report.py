@@ -18,6 +18,10 @@ _WORDS = {"differ": "differs", "only_a": "only in A", "only_b": "only in B"}
 class DiffReport:
     """The result of a comparison.
 
+    >>> report = respool.diff("kafka:totals", "kafka:totals-v2")
+    >>> report.summary.equal, report.different
+    (6, 0)
+
     Attributes:
         request: What was compared.
         summary: The counts.

@@ -32,6 +32,9 @@ OnPlan = Callable[[ReprocessPlan], None]  # called with the plan that is carried
 class ReprocessPreview:
     """What a reprocessing would publish.
 
+    >>> respool.preview(plan, limit=1)
+    ReprocessPreview('visit-counts', results=6)
+
     Attributes:
         plan: What was computed.
         results: How many results.
@@ -69,6 +72,10 @@ class ReprocessPreview:
 @dataclass(frozen=True, repr=False)
 class ReprocessRun:
     """A finished reprocessing.
+
+    >>> done = respool.reprocess(plan, output="again.parquet")
+    >>> done.results, done.withdrawn
+    (6, 0)
 
     Attributes:
         plan: What was computed.
@@ -114,8 +121,9 @@ def plan_reprocess(
     """Plan to compute a span of event time again from the archive. Neither Spark nor Kafka is needed.
 
     >>> pipeline = respool.find_pipeline("visit-counts")
-    >>> plan = respool.plan_reprocess(pipeline, "2025-09-04T07:00Z", "2025-09-04T08:00Z")  # doctest: +SKIP
-    >>> print(plan)  # doctest: +SKIP
+    >>> plan = respool.plan_reprocess(pipeline, "2025-09-04T07:00Z", "2025-09-04T07:55Z")
+    >>> plan.computed.text(plan.zone)
+    '2025-09-04 07:00Z – 2025-09-04 08:00Z'
 
     Args:
         pipeline: The pipeline whose results are computed.
@@ -165,8 +173,9 @@ def preview(
 ) -> ReprocessPreview:
     """Compute a span, and publish nothing.
 
-    >>> respool.preview(plan, limit=1).values  # doctest: +SKIP
-    ('{"window":{"start":"2025-09-04T07:00:00.000Z","end":"2025-09-04T07:10:00.000Z"},"count":7}',)
+    >>> preview = respool.preview(plan, limit=2)
+    >>> preview.results, len(preview.values)
+    (6, 2)
 
     Args:
         plan: The plan. If more records are archived meanwhile, they are included.
@@ -202,8 +211,8 @@ def reprocess(
 
     An interrupted call is resumed by the same call: slices that were published are not computed again.
 
-    >>> respool.reprocess(plan).results  # doctest: +SKIP
-    6
+    >>> respool.reprocess(plan, run_id="again")
+    ReprocessRun('again', results=0, withdrawn=0)
 
     Args:
         plan: The plan. If more records are archived meanwhile, they are included.
@@ -257,7 +266,7 @@ def audit(
 ) -> "AuditReport":
     """Compare what was published of a span with what the archive says.
 
-    >>> if respool.audit(plan).different:  # doctest: +SKIP
+    >>> if respool.audit(plan).different:
     ...     respool.audit(plan, fix=True)
 
     Args:

@@ -44,6 +44,9 @@ class AuditDifference:
 class AuditReport:
     """The result of an audit.
 
+    >>> respool.audit(plan)
+    AuditReport('visit-counts', compared=6, different=0, fixed=0)
+
     Attributes:
         plan: What was audited.
         counts: How many results there are of each verdict.

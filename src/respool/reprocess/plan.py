@@ -45,6 +45,12 @@ class ReprocessRequest:
 class ReprocessPlan:
     """What will be computed.
 
+    >>> plan = respool.plan_reprocess(pipeline, "2025-09-04T07:00Z", "2025-09-04T08:00Z")
+    >>> plan == respool.plan_reprocess(pipeline, "2025-09-04T07:00Z", "2025-09-04T08:00Z")
+    True
+    >>> plan.to_json()["asked"]["end"]
+    '2025-09-04T08:00:00+00:00'
+
     Attributes:
         request: What was asked for.
         computed: The asked span, widened to whole windows. Sessions reach beyond it, as far as each goes.
