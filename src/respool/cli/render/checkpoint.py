@@ -131,7 +131,7 @@ def print_status(status: "CheckpointStatus", path: str) -> None:
     print_result(line("Batches", _kept_text(summary)))
     print_result(line("Rewind", rewind_line(summary)))
     if status.pending is not None:
-        print_result(line("Unfinished", status.pending.cut_off(path)))
+        print_result(line("Unfinished", status.pending.interruption(path)))
     for leftover in _leftover_lines(status.leftovers):
         print_result(line("Leftovers", f"{leftover}; the next change or `respool checkpoint purge {path}` deletes it"))
     if status.savepoints:
