@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from respool.checkpoint.journal.steps import Journal
     from respool.checkpoint.state.reader import StateRows
     from respool.checkpoint.summary import CheckpointSummary
+    from respool.comparing.model import Cutoff
+    from respool.comparing.report import DiffReport
     from respool.decoders.json import JsonDecoder
-    from respool.diff.model import Cutoff
-    from respool.diff.report import DiffReport
     from respool.errors import (
         BatchUnavailableError,
         BrokerError,
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from respool.operations.state import StateChoices, StateQuery
     from respool.pipeline.definition import Pipeline
     from respool.pipeline.results import ArrivalDependent, Sessions, Windows
-    from respool.reprocess.audit_report import AuditReport
-    from respool.reprocess.plan import ReprocessPlan
+    from respool.reprocessing.audit_report import AuditReport
+    from respool.reprocessing.plan import ReprocessPlan
     from respool.running.progress import BatchProgress
     from respool.running.runner import Runner
     from respool.settings import Settings

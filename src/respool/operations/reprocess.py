@@ -11,7 +11,7 @@ from respool.archive.table import Size
 from respool.errors import BrokerError, SettingsError
 from respool.operations.context import OnNote, OnProgress
 from respool.operations.starting import note_of, session
-from respool.reprocess.plan import SLICE, ReprocessPlan
+from respool.reprocessing.plan import SLICE, ReprocessPlan
 from respool.settings import Settings, load
 from respool.text import plural, size
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from respool.archive.reader import ArchiveReader
     from respool.kafka.cluster import KafkaCluster
     from respool.pipeline.definition import Pipeline
-    from respool.reprocess.audit_report import AuditReport
-    from respool.reprocess.job import OnSlice, ReprocessJob
-    from respool.reprocess.runs import ReprocessManifest, Runs
+    from respool.reprocessing.audit_report import AuditReport
+    from respool.reprocessing.job import OnSlice, ReprocessJob
+    from respool.reprocessing.runs import ReprocessManifest, Runs
 
 OnPlan = Callable[[ReprocessPlan], None]  # called with the plan that is carried out, before its first slice
 
@@ -143,8 +143,8 @@ def plan_reprocess(
     from respool.archive.reader import ArchiveReader
     from respool.archive.table import locate, require
     from respool.operations.check import require_sound
-    from respool.reprocess.live import read_live
-    from respool.reprocess.plan import ReprocessRequest, make_plan, results_of
+    from respool.reprocessing.live import read_live
+    from respool.reprocessing.plan import ReprocessRequest, make_plan, results_of
     from respool.times import parse_span
 
     settings = settings if settings is not None else load()
@@ -185,8 +185,8 @@ def preview(
         on_note: Called with what happens; by default it is logged.
         on_progress: Called with how many slices are done.
     """
-    from respool.reprocess.job import ReprocessJob
-    from respool.reprocess.job import preview as compute
+    from respool.reprocessing.job import ReprocessJob
+    from respool.reprocessing.job import preview as compute
 
     note, settings, kafka = note_of(on_note), plan.request.settings, _kafka(plan, required=False)
     with session(settings, spark, note) as active:
@@ -224,9 +224,9 @@ def reprocess(
         on_note: Called with what happens; by default it is logged.
         on_progress: Called with how many slices are done.
     """
-    from respool.reprocess.job import reprocess as compute
-    from respool.reprocess.runs import Runs, check_run_id
-    from respool.reprocess.target import check_output
+    from respool.reprocessing.job import reprocess as compute
+    from respool.reprocessing.runs import Runs, check_run_id
+    from respool.reprocessing.target import check_output
     from respool.spark.files import locate_output
 
     note, settings = note_of(on_note), plan.request.settings
@@ -278,8 +278,8 @@ def audit(
         on_note: Called with what happens; by default it is logged.
         on_progress: Called with how many slices are done.
     """
-    from respool.reprocess.audit import audit as compare
-    from respool.reprocess.job import ReprocessJob
+    from respool.reprocessing.audit import audit as compare
+    from respool.reprocessing.job import ReprocessJob
 
     note, settings, kafka = note_of(on_note), plan.request.settings, _kafka(plan, required=True)
     with session(settings, spark, note) as active:
@@ -296,7 +296,7 @@ def settle(
     plan: ReprocessPlan, spark: "SparkSession", kafka: "KafkaCluster | None", note: OnNote
 ) -> "tuple[ReprocessPlan, ArchiveReader]":
     """Return the plan by the archive's newest version, after the archive has what the live query has read."""
-    from respool.reprocess.completeness import check_beginning, wait_until_archived
+    from respool.reprocessing.completeness import check_beginning, wait_until_archived
 
     if plan.request.allow_partial:
         return _plan_again(plan)
@@ -327,7 +327,7 @@ def begin(
         run: Its id; None to derive one.
         note: Called while the archive is behind the live query.
     """
-    from respool.reprocess.job import ReprocessJob
+    from respool.reprocessing.job import ReprocessJob
 
     settled, reader = settle(plan, spark, kafka, note)
     job = ReprocessJob(spark, kafka, plan.request.settings, settled, reader, output)
@@ -341,7 +341,7 @@ def begin(
 def _plan_again(plan: ReprocessPlan, version: int | None = None) -> "tuple[ReprocessPlan, ArchiveReader]":
     """Return the plan by a version of the archive, by default the newest."""
     from respool.archive.reader import ArchiveReader
-    from respool.reprocess.plan import make_plan
+    from respool.reprocessing.plan import make_plan
 
     reader = ArchiveReader(plan.table, version)
     return make_plan(plan.request, reader, plan.live, datetime.now(timezone.utc)), reader

@@ -2,6 +2,7 @@
 
 import doctest
 import inspect
+import pkgutil
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,12 @@ def test_the_example_works(example: doctest.DocTest, names: dict[str, Any]) -> N
     run_example(example, names)
 
 
+def test_no_package_has_the_name_of_a_public_function() -> None:
+    """Importing a package sets it as an attribute of respool, in place of the function."""
+    packages = {module.name for module in pkgutil.iter_modules(respool.__path__)}
+    assert packages & set(respool.__all__) == set()
+
+
 @pytest.mark.parametrize("item", [*WITHOUT_SPARK, *WITH_SPARK], ids=lambda item: item.__name__)
 def test_every_public_name_has_an_example(item: Any) -> None:
     assert ">>> " in str(item.__doc__)
@@ -102,7 +109,7 @@ def test_a_time_is_a_datetime_or_text_in_the_zone_of_the_pipeline(names: dict[st
 
 
 def test_unknown_settings_and_contradicting_arguments_are_refused(names: dict[str, Any]) -> None:
-    with pytest.raises(respool.SettingsError, match="Unknown setting 'maste'. Did you mean 'master'"):
+    with pytest.raises(respool.SettingsError, match=r"Unknown setting 'maste'\. Did you mean 'master'"):
         respool.load_settings(maste="local")
     with pytest.raises(respool.UsageError, match="at least one pipeline"):
         respool.run()

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Any
 
-from respool.diff.model import ComparedOutput, Cutoff, DiffRequest, DiffSummary, RowDifference
-from respool.diff.versions import unequal
+from respool.comparing.model import ComparedOutput, Cutoff, DiffRequest, DiffSummary, RowDifference
+from respool.comparing.versions import unequal
 from respool.text import UNLIMITED, plural, table_lines
 from respool.times import time_text
 

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from respool.pipeline.results import Windows
-from respool.reprocess.comparison import DIFFERENT, Verdict
-from respool.reprocess.plan import ReprocessPlan, results_of
+from respool.reprocessing.comparison import DIFFERENT, Verdict
+from respool.reprocessing.plan import ReprocessPlan, results_of
 from respool.text import UNLIMITED, plural, table_lines
 from respool.times import Span
 

@@ -11,7 +11,7 @@ from respool.archive.table import Reading, Size
 from respool.errors import ReprocessError
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.results import ArrivalDependent, Sessions, Windows
-from respool.reprocess.live import LiveQuery
+from respool.reprocessing.live import LiveQuery
 from respool.settings import Settings
 from respool.text import size as size_text
 from respool.times import Span, time_text
