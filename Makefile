@@ -23,10 +23,11 @@ demo: $(STAMP) ## Play the main walk-through on an embedded Kafka broker, and ch
 	@$(BIN)/respool demo
 
 .PHONY: check
-check: $(STAMP) ## Lint and type-check
+check: $(STAMP) ## Lint, types, contracts between layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --no-logo
 
 .PHONY: test
 test: check ## Run all tests, on real brokers and real Sparks, in two processes

@@ -35,9 +35,9 @@ from respool.reprocess.completeness import check_beginning, wait_until_archived
 from respool.reprocess.computation import Computation
 from respool.reprocess.job import ReprocessJob, preview
 from respool.reprocess.live import LiveQuery
-from respool.reprocess.plan import Plan, ReprocessRequest, make_plan
+from respool.reprocess.plan import ReprocessPlan, ReprocessRequest, make_plan
 from respool.settings import Settings
-from respool.spark.session import session_of, spark_session
+from respool.spark.session import session_for, spark_session
 from respool.testing import records_table
 from respool.times import Span
 from respool.visits.counts import visit_counts
@@ -162,8 +162,8 @@ def by_reprocess(spark: "SparkSession", archive: Archive, count: int) -> Measure
     return Measured(seconds, reader.was_read(), _events(spark, plan))
 
 
-def _events(spark: "SparkSession", plan: Plan) -> "DataFrame":
-    session = session_of(spark, plan.pipeline)
+def _events(spark: "SparkSession", plan: ReprocessPlan) -> "DataFrame":
+    session = session_for(spark, plan.pipeline.timezone, plan.pipeline.spark)
     return Computation(session, plan, ArchiveReader(plan.table, plan.version)).events(plan.computed)
 
 

@@ -6,19 +6,27 @@ from typing import TYPE_CHECKING, Any
 from respool._version import __version__
 
 if TYPE_CHECKING:
+    from respool.archive.model import ArchiveContents
     from respool.archive.sink import archive_pipeline
+    from respool.checkpoint.journal.steps import Journal
+    from respool.checkpoint.state.reader import StateRows
+    from respool.checkpoint.summary import CheckpointSummary
     from respool.decoders.json import JsonDecoder
+    from respool.diff.model import Cutoff
+    from respool.diff.report import DiffReport
     from respool.errors import (
         BatchUnavailableError,
         BrokerError,
         BrokerUnreachable,
         ChangeRefusedError,
+        CheckpointChangedError,
         CheckpointError,
         CheckpointInUseError,
         CheckpointNotFoundError,
         DamagedFileError,
         DiffError,
         FileError,
+        ForeignJournalError,
         MachineError,
         PipelineError,
         QueryError,
@@ -32,41 +40,86 @@ if TYPE_CHECKING:
         UnreadableFileError,
         UsageError,
     )
+    from respool.operations.archive import Archive, ArchiveReport, CompactionResult, RepairResult
     from respool.operations.check import Finding, check
+    from respool.operations.checkpoint import Checkpoint, CheckpointReport, CheckpointStatus, PurgeResult
+    from respool.operations.diff import diff
+    from respool.operations.plans import InstallPlan, ResumePlan, RewindPlan, UndoPlan
+    from respool.operations.reprocess import ReprocessPreview, ReprocessRun, audit, plan_reprocess, preview, reprocess
+    from respool.operations.run import find_pipeline, load_settings, run, start
+    from respool.operations.savepoints import Savepoint, SavepointReport, Savepoints
+    from respool.operations.state import StateChoices, StateQuery
     from respool.pipeline.definition import Pipeline
     from respool.pipeline.results import ArrivalDependent, Sessions, Windows
+    from respool.reprocess.audit_report import AuditReport
+    from respool.reprocess.plan import ReprocessPlan
+    from respool.running.progress import BatchProgress
+    from respool.running.runner import Runner
+    from respool.settings import Settings
     from respool.sinks.console import ConsoleSink, FunctionSink
     from respool.sinks.delta import DeltaSink
     from respool.sinks.kafka import KafkaSink
 
 __all__ = [
+    "Archive",
+    "ArchiveContents",
+    "ArchiveReport",
     "ArrivalDependent",
+    "AuditReport",
+    "BatchProgress",
     "BatchUnavailableError",
     "BrokerError",
     "BrokerUnreachable",
     "ChangeRefusedError",
+    "Checkpoint",
+    "CheckpointChangedError",
     "CheckpointError",
     "CheckpointInUseError",
     "CheckpointNotFoundError",
+    "CheckpointReport",
+    "CheckpointStatus",
+    "CheckpointSummary",
+    "CompactionResult",
     "ConsoleSink",
+    "Cutoff",
     "DamagedFileError",
     "DeltaSink",
     "DiffError",
+    "DiffReport",
     "FileError",
     "Finding",
+    "ForeignJournalError",
     "FunctionSink",
+    "InstallPlan",
+    "Journal",
     "JsonDecoder",
     "KafkaSink",
     "MachineError",
     "Pipeline",
     "PipelineError",
+    "PurgeResult",
     "QueryError",
     "Refusal",
+    "RepairResult",
     "ReprocessError",
+    "ReprocessPlan",
+    "ReprocessPreview",
+    "ReprocessRun",
     "RespoolError",
+    "ResumePlan",
+    "RewindPlan",
+    "Runner",
+    "Savepoint",
+    "SavepointReport",
+    "Savepoints",
     "Sessions",
+    "Settings",
     "SettingsError",
+    "StateChoices",
+    "StateQuery",
+    "StateRows",
     "TopicError",
+    "UndoPlan",
     "UnfinishedChangeError",
     "UnknownFormatVersionError",
     "UnreadableFileError",
@@ -74,44 +127,94 @@ __all__ = [
     "Windows",
     "__version__",
     "archive_pipeline",
+    "audit",
     "check",
+    "diff",
+    "find_pipeline",
+    "load_settings",
+    "plan_reprocess",
+    "preview",
+    "reprocess",
+    "run",
+    "start",
 ]
 
 _MODULES = {
+    "Archive": "operations.archive",
+    "ArchiveContents": "archive.model",
+    "ArchiveReport": "operations.archive",
+    "ArrivalDependent": "pipeline.results",
+    "AuditReport": "reprocess.audit_report",
+    "BatchProgress": "running.progress",
     "BatchUnavailableError": "errors",
     "BrokerError": "errors",
     "BrokerUnreachable": "errors",
-    "ArrivalDependent": "pipeline.results",
     "ChangeRefusedError": "errors",
+    "Checkpoint": "operations.checkpoint",
+    "CheckpointChangedError": "errors",
     "CheckpointError": "errors",
     "CheckpointInUseError": "errors",
     "CheckpointNotFoundError": "errors",
+    "CompactionResult": "operations.archive",
+    "CheckpointReport": "operations.checkpoint",
+    "CheckpointStatus": "operations.checkpoint",
+    "CheckpointSummary": "checkpoint.summary",
     "ConsoleSink": "sinks.console",
+    "Cutoff": "diff.model",
     "DamagedFileError": "errors",
     "DeltaSink": "sinks.delta",
     "DiffError": "errors",
+    "DiffReport": "diff.report",
     "FileError": "errors",
     "Finding": "operations.check",
+    "ForeignJournalError": "errors",
     "FunctionSink": "sinks.console",
+    "InstallPlan": "operations.plans",
+    "Journal": "checkpoint.journal.steps",
     "JsonDecoder": "decoders.json",
     "KafkaSink": "sinks.kafka",
     "MachineError": "errors",
     "Pipeline": "pipeline.definition",
     "PipelineError": "errors",
+    "PurgeResult": "operations.checkpoint",
     "QueryError": "errors",
     "Refusal": "errors",
+    "RepairResult": "operations.archive",
     "ReprocessError": "errors",
+    "ReprocessPlan": "reprocess.plan",
+    "ReprocessPreview": "operations.reprocess",
+    "ReprocessRun": "operations.reprocess",
     "RespoolError": "errors",
+    "Runner": "running.runner",
+    "ResumePlan": "operations.plans",
+    "RewindPlan": "operations.plans",
+    "Savepoint": "operations.savepoints",
+    "SavepointReport": "operations.savepoints",
+    "Savepoints": "operations.savepoints",
     "Sessions": "pipeline.results",
+    "Settings": "settings",
     "SettingsError": "errors",
+    "StateChoices": "operations.state",
+    "StateQuery": "operations.state",
+    "StateRows": "checkpoint.state.reader",
     "TopicError": "errors",
+    "UndoPlan": "operations.plans",
     "UnfinishedChangeError": "errors",
     "UnknownFormatVersionError": "errors",
     "UnreadableFileError": "errors",
     "UsageError": "errors",
     "Windows": "pipeline.results",
     "archive_pipeline": "archive.sink",
+    "audit": "operations.reprocess",
     "check": "operations.check",
+    "diff": "operations.diff",
+    "find_pipeline": "operations.run",
+    "load_settings": "operations.run",
+    "plan_reprocess": "operations.reprocess",
+    "preview": "operations.reprocess",
+    "reprocess": "operations.reprocess",
+    "run": "operations.run",
+    "start": "operations.run",
 }
 
 

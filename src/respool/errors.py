@@ -1,4 +1,4 @@
-"""The errors that respool raises on purpose.
+"""The errors that respool raises deliberately.
 
 RespoolError
 ├── UsageError         a call or a command line contradicts itself; the command exits with 2
@@ -13,6 +13,8 @@ RespoolError
 │   ├── CheckpointInUseError       a run or another command holds it: `holder`
 │   ├── UnfinishedChangeError      an interrupted change must be finished or undone first: `pending`
 │   ├── ChangeRefusedError         a plan must not be applied: `refusals`
+│   ├── CheckpointChangedError     the checkpoint has changed since a plan was made: `changes`
+│   ├── ForeignJournalError        another installation wrote the journal of a change: `problem`
 │   ├── BatchUnavailableError      files that a start at a batch needs are missing or damaged: `reason`
 │   └── FileError                  a file cannot be used: `path`, `problem`, `remedy`
 │       ├── DamagedFileError           its content is not what Spark or respool wrote
@@ -22,8 +24,8 @@ RespoolError
 ├── ReprocessError     a span cannot be computed again, or not now
 └── DiffError          two outputs cannot be compared
 
-A class with fields makes its message from them, so that no caller needs to read a message: catch the class and read
-its fields. All errors can be pickled. Every message says what was found, what was expected and the next step. The
+A class with fields makes its message from them, so that no caller needs to parse a message: catch the class and read
+its fields. All errors can be pickled. Every message states what was found, what was expected and the next step. The
 command line prints it without a stack trace and exits with 1; a UsageError exits with 2.
 """
 
@@ -33,7 +35,7 @@ from typing import Protocol
 
 
 class RespoolError(Exception):
-    """The root of everything that respool raises on purpose."""
+    """The root of all errors that respool raises deliberately."""
 
 
 class UsageError(RespoolError):
@@ -84,7 +86,7 @@ class CheckpointError(RespoolError):
 
     @property
     def summary(self) -> str:
-        """What is wrong, to continue another sentence: without a full stop and without advice, where known."""
+        """What is wrong, as part of a sentence: without a full stop and without advice, where known."""
         return str(self)
 
 
@@ -92,8 +94,8 @@ class CheckpointNotFoundError(CheckpointError):
     """Raised when a location holds no checkpoint: nothing exists there, or it is something else.
 
     Attributes:
-        path: The location, as it was given.
-        problem: What is there instead; empty when nothing is known of it.
+        path: The location, as the caller named it.
+        problem: What exists there instead; empty when that is unknown.
         remedy: What to do about it.
     """
 
@@ -149,10 +151,10 @@ class PendingChange(Protocol):
 
     @property
     def operation(self) -> str:
-        """What it was: rewind, restore, fork, promote or undo."""
+        """Its kind: rewind, restore, fork, promote or undo."""
 
     def interruption(self, path: str) -> str:
-        """Return what to do about it, as a message."""
+        """Return the message about it, with the commands that finish or undo it."""
 
 
 class UnfinishedChangeError(CheckpointError):
@@ -183,7 +185,7 @@ class Refusal:
 
 
 class ChangeRefusedError(CheckpointError):
-    """Raised when a plan is to be applied that has reasons against it.
+    """Raised when a refused plan is applied.
 
     Attributes:
         refusals: The reasons, each with what to do about it.
@@ -198,6 +200,65 @@ class ChangeRefusedError(CheckpointError):
         """Return the message."""
         reasons = " ".join(f"{refusal.why} {refusal.way_out}" for refusal in self.refusals)
         return f"The change is refused. {reasons} Nothing was changed."
+
+
+class CheckpointChangedError(CheckpointError):
+    """Raised when a plan is applied to a checkpoint that has changed since the plan was made.
+
+    Attributes:
+        path: The checkpoint.
+        changes: What has changed, each as a clause without a full stop.
+    """
+
+    def __init__(self, path: str, changes: Iterable[str]) -> None:
+        """Keep the fields."""
+        self.path = path
+        self.changes = tuple(changes)
+        super().__init__(path, self.changes)
+
+    @property
+    def summary(self) -> str:
+        """What is wrong, without a full stop and without advice."""
+        return f"The checkpoint {self.path} has changed since the plan was made: {'; '.join(self.changes)}"
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return _sentences(self.summary, "Make a new plan. Nothing was changed.")
+
+
+class ForeignJournalError(CheckpointError):
+    """Raised when another installation wrote the journal of a change that is to be resumed or undone.
+
+    Attributes:
+        path: The checkpoint.
+        operation: What the change is: rewind, restore, fork, promote or undo.
+        change: Its id.
+        problem: Why the journal is not of this installation, without a full stop.
+        sinks: Folders and tables outside the checkpoint that undoing a finished change would change.
+    """
+
+    def __init__(self, path: str, operation: str, change: str, problem: str, sinks: Iterable[str] = ()) -> None:
+        """Keep the fields."""
+        self.path = path
+        self.operation = operation
+        self.change = change
+        self.problem = problem
+        self.sinks = tuple(sinks)
+        super().__init__(path, operation, change, problem, self.sinks)
+
+    def __str__(self) -> str:
+        """Return the message."""
+        if self.sinks:
+            return (
+                f"The journal of the {self.operation} {self.change} was not written by this installation: "
+                f"{self.problem}. Its undoing would change {', '.join(map(ascii, self.sinks))}, too. If that is right, "
+                "run this again with --accept-foreign-journal. Nothing was changed."
+            )
+        return (
+            f"The journal in {self.path}/_respool was not written by this installation: {self.problem}. Its steps "
+            "could do harm. Read them (--dry-run, or --dry-run --json for all). If you trust who wrote them, run this "
+            "again with --accept-foreign-journal. Nothing was changed."
+        )
 
 
 class BatchUnavailableError(CheckpointError):
@@ -227,7 +288,7 @@ class FileError(CheckpointError):
 
     Attributes:
         path: The file, relative to its checkpoint where that is known from the context.
-        problem: What is wrong with it, without a full stop.
+        problem: The problem, without a full stop.
         remedy: What to do about it; empty where that depends on the context.
     """
 
@@ -240,7 +301,7 @@ class FileError(CheckpointError):
 
     @property
     def predicate(self) -> str:
-        """What is wrong, to be read after the name of the file."""
+        """What is wrong, as a predicate that follows the path."""
         return self.problem
 
     @property
@@ -258,7 +319,7 @@ class DamagedFileError(FileError):
 
     @property
     def predicate(self) -> str:
-        """What is wrong, to be read after the name of the file."""
+        """What is wrong, as a predicate that follows the path."""
         return f"is damaged: {self.problem}"
 
 
@@ -283,7 +344,7 @@ class UnknownFormatVersionError(FileError):
 class UnreadableFileError(FileError):
     """Raised when a file or folder is missing, is not a regular file, or the filesystem refuses access to it.
 
-    The `problem` is to be read after the path, such as "is missing".
+    The `problem` is a predicate that follows the path, such as "is missing".
     """
 
 

@@ -1,30 +1,35 @@
-"""What two places compare, as data: a kind, its fields and a version, in one canonical form.
+"""Identities: data that two places compare, as a kind, fields and a version in one canonical form.
 
-A sink, the way results relate to event time, a decoder, or a request is written down by its identity and compared by
-it later. Whatever can be spelled in several ways has one spelling here: durations, times, and the order of keys.
-Sentences are made for messages only; no code compares or parses them.
+A sink, the way results relate to event time, a decoder, or a request is recorded by its identity and compared by it
+later. Values that can be spelled in several ways have one canonical form: durations, times, and the order of keys.
+Sentences are only made for messages; no code compares or parses them.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from respool.times import duration_text
+from respool.errors import SettingsError
+from respool.times import duration_text, parse_duration
 from respool.untrusted import Fields, Malformed, parse_json
 
 VERSION = 1
 FROM_TEXT = 0  # the version of an identity that was derived from a sentence of an earlier respool
 
+_WINDOWS_TEXT = re.compile(r"windows of (?P<width>.+?)(?: every (?P<slide>.+))?")
+_SESSIONS_TEXT = re.compile(r"sessions with a gap of (?P<gap>.+)")
+
 
 @dataclass(frozen=True)
 class Identity:
-    """The identity of something that is written down.
+    """The identity of something that is recorded.
 
     Attributes:
-        kind: What it is, such as `kafka` or `windows`.
-        fields: What tells it from others of its kind: values of JSON, in canonical form.
+        kind: Its kind, such as `kafka` or `windows`.
+        fields: The JSON values, in canonical form, that distinguish it from others of its kind.
         version: The version of its fields. With `FROM_TEXT` it has only the fields that the sentence named.
     """
 
@@ -47,7 +52,7 @@ class Identity:
     def is_same(self, current: "Identity") -> bool:
         """Return whether `current` has this recorded identity.
 
-        An identity that was derived from a sentence is compared by the fields that it has.
+        An identity that was derived from a sentence is compared only by the fields that it has.
         """
         if self.version != FROM_TEXT:
             return self == current
@@ -56,7 +61,7 @@ class Identity:
         )
 
     def differences(self, current: "Identity") -> str:
-        """Return what tells `current` from this recorded identity, for messages."""
+        """Return how `current` differs from this recorded identity, for messages."""
         if self.kind != current.kind:
             return f"kind {self.kind}, not {current.kind}"
         names = [name for name in sorted(self.fields) if current.fields.get(name) != self.fields[name]]
@@ -82,6 +87,26 @@ def read_identity(facts: Fields) -> Identity:
 def parse_identity(text: str) -> Identity:
     """Return an identity from its canonical text; raise Malformed for anything else."""
     return read_identity(Fields(parse_json(text), "the identity"))
+
+
+def results_from_text(text: str) -> Identity | None:
+    """Return the identity of results that earlier versions of respool kept as a sentence; None for an empty sentence.
+
+    The sentences are those of `describe` of results; they lack the offset of windows and the key of sessions.
+    """
+    try:
+        if (windows := _WINDOWS_TEXT.fullmatch(text)) is not None:
+            width = parse_duration(windows["width"])
+            slide = parse_duration(windows["slide"]) if windows["slide"] else width
+            return Identity("windows", {"width": width, "slide": slide}, FROM_TEXT)
+        if (sessions := _SESSIONS_TEXT.fullmatch(text)) is not None:
+            return Identity("sessions", {"gap": parse_duration(sessions["gap"])}, FROM_TEXT)
+    except SettingsError:
+        pass  # not a sentence that respool wrote
+    if not text:
+        return None
+    kind = "arrival" if text == "results that depend on arrival" else "unknown"
+    return Identity(kind, {} if kind == "arrival" else {"text": text}, FROM_TEXT)
 
 
 def canonical_json(value: object) -> str:

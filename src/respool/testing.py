@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 from respool.kafka.records import SCHEMA
 from respool.pipeline.definition import Pipeline
 from respool.running import progress
+from respool.running.dataflow import start_query
 from respool.running.progress import BatchProgress
 from respool.settings import Settings
-from respool.spark.session import session_of, spark_session
+from respool.spark.session import session_for, spark_session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,18 +69,20 @@ def run_batches(
     Returns:
         Every batch that ran: one for each given, and those without records that Spark runs in between.
     """
-    session = session_of(spark, pipeline)
+    session = session_for(spark, pipeline.timezone, pipeline.spark)
     emitted: dict[int, list[dict[str, Any]]] = {}
 
-    def collect(frame: "DataFrame", batch: int) -> None:
-        emitted[batch] = pipeline.each_batch(frame).toArrow().to_pylist()
+    def collect(results: "DataFrame", batch: int) -> None:
+        emitted[batch] = results.toArrow().to_pylist()
 
     with tempfile.TemporaryDirectory(prefix="respool-") as folder:
         source = Path(folder) / "records"
         source.mkdir()
-        records = session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(source))
-        writer = pipeline.stream(records).writeStream.outputMode(pipeline.output_mode).foreachBatch(collect)
-        query = writer.option("checkpointLocation", str(checkpoint or f"{folder}/checkpoint")).start()
+
+        def read(session: "SparkSession") -> "DataFrame":
+            return session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(source))
+
+        query = start_query(session, pipeline, read, collect, str(checkpoint or f"{folder}/checkpoint"))
         try:
             first = 0
             told: dict[int, BatchProgress] = {}

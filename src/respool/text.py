@@ -1,10 +1,17 @@
-"""Text from records and files, made safe to print on a terminal."""
+"""Text for people: safe to print on a terminal, counts, sizes and tables."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from textwrap import wrap
+from typing import Any
+
+UNLIMITED = 10_000  # characters of a line that is not folded
+_LABEL = 13  # characters in front of a text that has a label
+_NARROWEST = 12  # characters of a column that is folded
 
 # Control characters (C0, DEL and C1: they move the cursor, set titles, send answers), characters that reverse the
-# direction of what follows, separators of lines, and halves of surrogate pairs, which cannot be encoded.
+# text direction, line separators, and unpaired surrogates, which cannot be encoded.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -55,3 +62,58 @@ def did_you_mean(word: str, choices: "list[str]") -> str:
 
     near = difflib.get_close_matches(word, choices, n=1)
     return f" Did you mean '{near[0]}'?" if near else ""
+
+
+def size(count: float) -> str:
+    """Return a number of bytes in its largest unit, such as `3.1 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def labelled(label: str, text: str, width: int = UNLIMITED) -> str:
+    """Return a line with its label in front; a longer text is folded."""
+    first, *more = wrap(text, max(20, width - _LABEL), break_long_words=False, break_on_hyphens=False) or [""]
+    return "\n".join([f"{label:<{_LABEL - 1}} {first}", *(f"{' ' * _LABEL}{line}" for line in more)])
+
+
+def table_lines(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width: int = UNLIMITED) -> list[str]:
+    """Return rows as the lines of a table: the title, then the rows; numbers are aligned to the right.
+
+    Args:
+        rows: The rows. Control characters in them are escaped.
+        columns: The columns to show, in this order.
+        width: The most characters of a line; the widest columns are folded to fit.
+    """
+    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+    numeric = [all(isinstance(row.get(column), int | float) for row in rows) for column in columns]
+    widths = [max(len(_cell(name)), *(len(row[at]) for row in cells)) for at, name in enumerate(columns)]
+    while sum(widths) + 2 * (len(widths) - 1) > width and max(widths) > _NARROWEST:
+        widths[widths.index(max(widths))] -= 1
+    lines = [_line([_cell(name) for name in columns], widths, numeric)]
+    for row in cells:
+        lines += _folded(row, widths, numeric)
+    return lines
+
+
+def _folded(row: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> Iterator[str]:
+    folds = [wrap(cell, width) if len(cell) > width else [cell] for cell, width in zip(row, widths, strict=True)]
+    for cells in zip_longest(*folds, fillvalue=""):
+        yield _line(cells, widths, numeric)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
+    parts = zip(cells, widths, numeric, strict=True)
+    return "  ".join(f"{cell:>{width}}" if right else f"{cell:<{width}}" for cell, width, right in parts).rstrip()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return printable(str(value), keep="")

@@ -1,4 +1,4 @@
-"""Record the golden checkpoints: one of each kind in `support/queries.py`, by the Spark of this Python.
+"""Record the golden checkpoints: one of each kind in `support/queries`, by the Spark of this Python.
 
 python tests/golden/record.py [KIND …]
 
@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.kafka_input import kafka_input
-from support.queries import KINDS, Kind, Source, run, states, write_files
+from support.queries import KINDS, Kind, Source, kafka_input, run, states, write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,10 +53,10 @@ def main(names: list[str]) -> None:
             if kind.source == "kafka" and find_spec("respool") is None:
                 print(f"{kind.name}: skipped, there is no respool here to start a broker")
                 continue
-            told = _record(spark, kind, known)
+            results = _record(spark, kind, known)
             archive = _archive(PLACE / kind.name / "checkpoint")
             (folder / f"{kind.name}.tar.xz").write_bytes(archive)
-            (folder / f"{kind.name}.json").write_text(json.dumps({"spark": version, **told}, indent=1) + "\n")
+            (folder / f"{kind.name}.json").write_text(json.dumps({"spark": version, **results}, indent=1) + "\n")
             print(f"{kind.name}: {len(archive)} bytes", flush=True)
     shutil.rmtree(PLACE, ignore_errors=True)
 
@@ -107,13 +106,13 @@ def _record(spark: "SparkSession", kind: Kind, version: tuple[int, ...]) -> dict
             results |= run(spark, kind, source, checkpoint)
     kept = sorted(int(file.name) for file in (checkpoint / "commits").glob("[0-9]*"))
     chosen = kept if len(kind.reads) == 1 else [kept[0], kept[len(kept) // 2], kept[-1]]  # many readings take minutes
-    found = states(spark, kind, checkpoint, chosen) if kind.readable(version) else {}
+    rows_by_batch = states(spark, kind, checkpoint, chosen) if kind.readable(version) else {}
     return {
         "kind": kind.name,
         "batches": dict(sorted(results.items())),
         "state": {
             batch: {"rows": len(rows), "sha256": hashlib.sha256("\n".join(rows).encode()).hexdigest()}
-            for batch, rows in sorted(found.items())
+            for batch, rows in sorted(rows_by_batch.items())
         },
     }
 

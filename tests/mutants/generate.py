@@ -63,7 +63,7 @@ def mutants(file: str) -> Iterator[dict[str, object]]:
             continue
         seen.add(source)
         line = differing[0] + 1
-        owner = [one for one in functions if one[1] <= line <= one[3]]
+        owner = [function for function in functions if function[1] <= line <= function[3]]
         if not owner:
             continue
         function, first, body, _ = owner[0]
@@ -83,7 +83,7 @@ def _functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, int, int,
     """Yield the functions that are in no other: name, first line, first line of the body, last line."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             yield prefix + node.name, first, node.body[0].lineno, node.end_lineno or node.lineno
         elif isinstance(node, ast.ClassDef):
             yield from _functions(node, f"{prefix}{node.name}.")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_both_ways_count_alike_and_one_reads_an_hour(spark: "SparkSession", tmp_path: Path) -> None:
+def test_both_ways_count_alike_and_the_archive_reads_an_hour(spark: "SparkSession", tmp_path: Path) -> None:
     assert bench.expected(60) == 10
     archives = bench.make_archives(tmp_path, [1, 2], 60)
     rows = bench.measure_all(spark, archives, 10, repeat=1, warm_up=0)
@@ -35,7 +35,7 @@ def test_a_wrong_count_ends_the_benchmark(counts: list[int]) -> None:
         bench.require("reprocess", archive, counts, 10)
 
 
-def test_what_grows_with_the_archive_is_told() -> None:
+def test_what_grows_with_the_archive_is_reported() -> None:
     def row(days: int, seconds: float, size: int) -> dict[str, Any]:
         return {"way": "reprocess", "days": days, "median_s": seconds, "read_bytes": size, "spark_bytes": 5}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 def processes_of(folder: Path) -> list[str]:
     """Return the processes whose command, environment or working directory contains a folder."""
-    found = []
+    running = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             text = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
@@ -14,10 +14,10 @@ def processes_of(folder: Path) -> list[str]:
                 str(folder).encode() in text + os.readlink(process / "cwd").encode()
                 and int(process.name) != os.getpid()
             ):
-                found.append(f"{process.name}: {text[:200]!r}")
+                running.append(f"{process.name}: {text[:200]!r}")
         except (OSError, ValueError):  # ended meanwhile, or of another user
             continue
-    return found
+    return running
 
 
 def children_of(pid: int) -> list[int]:

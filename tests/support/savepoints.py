@@ -7,7 +7,9 @@ from respool.checkpoint.planning.request import RewindContext, RewindRequest, To
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.savepoint import install
 from respool.savepoint.create import SavepointRequest, create
-from respool.savepoint.planning import InstallPlan, plan_fork, plan_restore
+from respool.savepoint.fork import plan_fork
+from respool.savepoint.planning import InstallPlan
+from respool.savepoint.restore import plan_restore
 from respool.savepoint.store import Savepoint, SavepointStore
 from respool.sinks.registry import SinkPosition
 from respool.storage.local import LocalReader, LocalWriter
@@ -25,7 +27,7 @@ def restore(savepoint: Savepoint, where: Path) -> None:
     world = RewindContext(now=datetime.now(timezone.utc), ours=True)
     plan = plan_restore(savepoint, now, str(where), request, world)
     assert not plan.refusals
-    install.carry_out(plan.journal, plan.cargo, LocalWriter(where))
+    install.carry_out(plan.journal, plan.install_set, LocalWriter(where))
 
 
 def fork_plan(savepoint: Savepoint, where: Path) -> InstallPlan:
@@ -38,4 +40,4 @@ def fork(savepoint: Savepoint, where: Path) -> None:
     """Make a second query's checkpoint from a savepoint."""
     plan = fork_plan(savepoint, where)
     assert not plan.refusals
-    install.carry_out_fork(plan.journal, plan.cargo, LocalWriter(where))
+    install.carry_out_fork(plan.journal, plan.install_set, LocalWriter(where))

@@ -47,7 +47,7 @@ class TestSteadyRate:
         assert steady(_marks((300, 1), (600, 2), (3_000, 4)), 3_000) == 1_200
 
     @pytest.mark.parametrize("marks", [[], _marks((2_000_000, 30)), _marks((100, 1), (200, 2))])
-    def test_there_is_none_without_two_marks_after_the_warm_up(self, marks: list[Mark]) -> None:
+    def test_no_steady_rate_without_two_marks_after_the_warm_up(self, marks: list[Mark]) -> None:
         assert steady(marks, 2_000_000) is None
 
     def test_its_cpu_time_is_taken_from_the_samples_around(self) -> None:

@@ -162,7 +162,7 @@ class TestArchive:
 
 
 class TestLeftovers:
-    def test_a_clean_home_has_none(self, tmp_path: Path) -> None:
+    def test_a_clean_home_has_no_leftover_files(self, tmp_path: Path) -> None:
         (tmp_path / "checkpoints" / "a" / "_respool" / "history").mkdir(parents=True)
         kept = tmp_path / "savepoints" / "s"
         (kept / "data-1").mkdir(parents=True)

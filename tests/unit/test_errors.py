@@ -24,7 +24,7 @@ from respool.storage import lease
 from respool.storage.folder import read_error, reason, translate_errors
 from respool.storage.local import LocalReader, LocalWriter
 from respool.storage.open import open_reader
-from support.golden import unpack
+from support.checkpoints import unpack
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
@@ -131,13 +131,13 @@ def test_an_interrupted_change_is_in_the_error(interrupted: Path) -> None:
 
 
 def test_the_holder_of_a_locked_checkpoint_is_in_the_error(tmp_path: Path) -> None:
-    from respool.cli.commands.checkpoint import held
+    from respool.operations.context import hold
 
     folder = unpack(tmp_path, "hdfs")
     first = lease.hold(str(folder))
     assert first is not None
     with first, pytest.raises(errors.CheckpointInUseError) as caught:
-        held(str(folder), "orders")
+        hold(str(folder), "orders")
     assert caught.value.path == "orders"
     assert caught.value.holder == f"process {os.getpid()}"
 
@@ -169,7 +169,7 @@ def test_state_that_is_not_kept_is_a_batch_that_is_not_available(tmp_path: Path)
     for file in folder.glob("state/0/1/*.*"):
         file.unlink()
     checkpoint = CheckpointSnapshot(LocalReader(folder))
-    store = next(one for one in checkpoint.stores if one.partition == 0)
+    store = next(kept for kept in checkpoint.stores if kept.partition == 0)
     with pytest.raises(errors.BatchUnavailableError) as caught:
         state_versions.load_of(checkpoint, store, 10_000)
     assert caught.value.reason.startswith(f"The state of {store.place} lacks versions")

@@ -44,11 +44,11 @@ from respool.sinks.protocol import kafka_identity
 from respool.sinks.registry import replay_of
 from respool.storage import lease, local_lock
 from respool.storage.local import LocalReader, LocalWriter
-from support import damages, fuzzing, golden, savepoints
+from support import checkpoints, fuzzing, savepoints
 
 SEED = int(os.environ.get("RESPOOL_FUZZ_SEED", "20250904"))
 COUNT = int(os.environ.get("RESPOOL_FUZZ_COUNT", "5000"))
-ONLY = [int(one) for one in os.environ.get("RESPOOL_FUZZ_ONLY", "").split(",") if one]
+ONLY = [int(number) for number in os.environ.get("RESPOOL_FUZZ_ONLY", "").split(",") if number]
 CHUNKS = 10
 LONGEST = 20  # seconds that the reads of one mutation may take on a busy machine
 KEPT = 4  # batches of each checkpoint
@@ -100,7 +100,7 @@ def subjects(tmp_path_factory: pytest.TempPathFactory) -> list[Subject]:
     home = tmp_path_factory.mktemp("fuzz")
     made = [_checkpoint(home, kind) for kind in KINDS]
     made += [_changed(home), _cut_off(home), *_savepoints(home), _file_sink(home), _delta(home), *_small(home)]
-    return [one for one in made for _ in range(one.weight)]
+    return [subject for subject in made for _ in range(subject.weight)]
 
 
 @pytest.fixture(autouse=True)
@@ -126,7 +126,7 @@ def test_no_mutation_escapes(subjects: list[Subject], chunk: int) -> None:
     for number in numbers:
         if number % CHUNKS == chunk and (failure := _run(subjects[number // CHUNKS % len(subjects)], number)):
             failed.append(failure)
-    for subject in {id(one): one for one in subjects}.values():
+    for subject in {id(each): each for each in subjects}.values():
         assert _content(subject.root) == subject.before
     assert not failed, f"{len(failed)} mutations of seed {SEED} escape:\n" + "\n".join(failed)
 
@@ -163,7 +163,7 @@ def _escapes(read: Read, rng: Random) -> str | None:
     except (Exception, TooLongError) as error:
         signal.setitimer(signal.ITIMER_REAL, 0)
         frames = traceback.extract_tb(error.__traceback__)
-        own = [f"{Path(one.filename).name}:{one.lineno}" for one in frames if "/respool/" in one.filename]
+        own = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames if "/respool/" in frame.filename]
         return f"{type(error).__name__}: {str(error)[:120]!a} at {' '.join(own[-3:])}"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -194,12 +194,12 @@ def _content(root: Path) -> dict[str, bytes]:
 
 def _files(root: Path, *folders: str) -> list[str]:
     every = sorted(os.path.relpath(path, root) for path in _names(root))
-    return [one for one in every if one.startswith(folders) and not one.endswith((".sst", "/lock"))]
+    return [path for path in every if path.startswith(folders) and not path.endswith((".sst", "/lock"))]
 
 
 def _reads(root: Path, home: Path) -> list[Read]:
     """Return what reads a checkpoint: all that `respool checkpoint` can do without changing it."""
-    where, newest = str(root), max(int(one) for one in os.listdir(root / "offsets") if one.isdecimal())
+    where, newest = str(root), max(int(name) for name in os.listdir(root / "offsets") if name.isdecimal())
 
     def rewind(rng: Random) -> None:
         batch = rng.randrange(newest + 2)
@@ -226,12 +226,12 @@ def _reads(root: Path, home: Path) -> list[Read]:
         lambda rng: checkpoint_cli.verify(where, home=home, json=rng.random() < 0.5),
         rewind,
         lambda rng: checkpoint_cli.undo(where, dry_run=True, home=home, json=rng.random() < 0.5),
-        lambda rng: checkpoint_cli.history_(where, home=home, json=rng.random() < 0.5),
+        lambda rng: checkpoint_cli.history(where, home=home, json=rng.random() < 0.5),
     ]
 
 
 def _checkpoint(home: Path, kind: str) -> Subject:
-    root = damages.settled(golden.unpack(home / "checkpoints", kind))
+    root = checkpoints.settled(checkpoints.unpack(home / "checkpoints", kind))
     _forget(root)
     return Subject(root, _files(root, ""), _reads(root, home / "home"))
 
@@ -239,13 +239,13 @@ def _checkpoint(home: Path, kind: str) -> Subject:
 def _forget(root: Path) -> None:
     """Delete all but the newest batches from the logs, as Spark does: what is read often is to be small."""
     for folder in ("offsets", "commits"):
-        batches = sorted(int(one) for one in os.listdir(root / folder) if one.isdecimal())
+        batches = sorted(int(name) for name in os.listdir(root / folder) if name.isdecimal())
         for batch in batches[:-KEPT]:
-            damages.gone(root / folder / str(batch))
+            checkpoints.gone(root / folder / str(batch))
 
 
 def _rewound(home: Path, name: str, finish: bool) -> Path:
-    root = golden.unpack(home / name, "kafka")
+    root = checkpoints.unpack(home / name, "kafka")
     checkpoint = CheckpointSnapshot(LocalReader(root))
     request = RewindRequest(ToBatch(checkpoint.next_batch - 2), new_query_id=True, stopped=True, words="--last 2")
     plan = plan_rewind(checkpoint, request, RewindContext(now=NOW))
@@ -292,7 +292,7 @@ def _savepoint_reads(places: dict[str, Any], target: str, home: Path) -> list[Re
 def _savepoints(home: Path) -> list[Subject]:
     made = []
     for kind in ("kafka", "transform"):
-        checkpoint = damages.settled(golden.unpack(home / f"of-{kind}", kind))
+        checkpoint = checkpoints.settled(checkpoints.unpack(home / f"of-{kind}", kind))
         store = SavepointStore(str(home / f"savepoints-{kind}"))
         savepoints.save(checkpoint, store)
         root = Path(store.location)
@@ -306,9 +306,9 @@ def _file_sink(home: Path) -> Subject:
     root = home / "sink"
     for number in range(3):
         name = f"part-0000{number}.parquet"
-        damages.written(root / name, "x")
+        checkpoints.written(root / name, "x")
         entry = {"path": f"file://{root}/{name}", "size": 1, "isDir": False, "modificationTime": 1, "action": "add"}
-        damages.written(root / f"_spark_metadata/{number}", f"v1\n{json.dumps(entry)}")
+        checkpoints.written(root / f"_spark_metadata/{number}", f"v1\n{json.dumps(entry)}")
     return Subject(
         root, _files(root, "_spark"), [lambda rng: print(replay_of(FileAddress(str(root)), ["a"], rng.randrange(3)))]
     )
@@ -329,10 +329,10 @@ def _delta(home: Path) -> Subject:
     for version, info in enumerate(infos):
         add = {"path": "x", "dataChange": True, "stats": json.dumps(stats)}
         lines = [{"commitInfo": info}, {"txn": {"appId": "a", "version": version}}, {"add": add}]
-        damages.written(root / f"_delta_log/{version:020}.json", "\n".join(json.dumps(one) for one in lines))
+        checkpoints.written(root / f"_delta_log/{version:020}.json", "\n".join(json.dumps(action) for action in lines))
 
     def read(rng: Random) -> None:
-        print([str(one) for one in DeltaLog(str(root)).lineage(3)])
+        print([str(commit) for commit in DeltaLog(str(root)).lineage(3)])
 
     def archived(rng: Random) -> None:
         for version in range(4):
@@ -350,14 +350,14 @@ def _small(home: Path) -> Iterator[Subject]:
     own = home / "own"
     task = {"pipeline": "a", "start": "", "end": "", "slice": 1.0, "table": "", "to": "", "results": "", "timezone": ""}
     run = {"run": "r", "task": task, "version": 1, "slices": 2, "done": 1, "results": 3, "withdrawn": 0}
-    damages.written(own / "reprocess/r/run.json", json.dumps({**run, "complete": False}))
+    checkpoints.written(own / "reprocess/r/run.json", json.dumps({**run, "complete": False}))
     identities = {"to": kafka_identity("x").__dict__, "results": Windows("10m").identity().__dict__}
     newer = {**run, "run": "s", "format": 2, "task": {**task, **identities}, "complete": False}
-    damages.written(own / "reprocess/s/run.json", json.dumps(newer))
-    damages.written(own / "broker/broker.json", json.dumps({"port": 9092, "wanted": 0}))
-    damages.written(own / "broker/process.json", json.dumps({"pid": os.getpid(), "started": "x"}))
+    checkpoints.written(own / "reprocess/s/run.json", json.dumps(newer))
+    checkpoints.written(own / "broker/broker.json", json.dumps({"port": 9092, "wanted": 0}))
+    checkpoints.written(own / "broker/process.json", json.dumps({"pid": os.getpid(), "started": "x"}))
     leased = {"token": "x", "process": 1, "host": "h", "renewed": 4_102_444_800.0}
-    damages.written(own / "remote/_respool/lease.json", json.dumps(leased))
+    checkpoints.written(own / "remote/_respool/lease.json", json.dumps(leased))
     reads: dict[str, Read] = {
         "reprocess": lambda rng: print(Runs(own).read("r"), Runs(own).read("s")),
         "broker/broker.json": lambda rng: print(broker_files.remembered(own)),

@@ -13,7 +13,7 @@ from respool.archive.table import Reading
 from respool.checkpoint import ownership
 from respool.decoders.json import JsonDecoder
 from respool.errors import CheckpointError, PipelineError
-from respool.identity import FROM_TEXT, Identity, canonical_json, parse_identity
+from respool.identity import FROM_TEXT, Identity, canonical_json, parse_identity, results_from_text
 from respool.kafka.offsets import OffsetRange, TopicPartition
 from respool.pipeline import registry, results
 from respool.pipeline.definition import Pipeline
@@ -90,17 +90,17 @@ class TestResults:
         "kept", [Windows("10m"), Windows("1 hour", "20m"), Sessions("2h", ("a",)), ArrivalDependent("of the order")]
     )
     def test_the_sentence_of_an_earlier_version_stands_for_them(self, kept: Results) -> None:
-        recorded = results.identity_from_text(kept.describe())
+        recorded = results_from_text(kept.describe())
         assert recorded is not None
         assert recorded.version == FROM_TEXT
         assert recorded.is_same(kept.identity())
         assert results.text_of(recorded) == results.text_of(kept.identity())
         assert not recorded.is_same(Windows("7m").identity())
 
-    def test_other_sentences_stand_for_nothing_that_is_known(self) -> None:
-        assert results.identity_from_text("") is None
+    def test_other_sentences_have_no_known_identity(self) -> None:
+        assert results_from_text("") is None
         for text in ("windows of soon", "sessions with a gap of x", "anything"):
-            recorded = results.identity_from_text(text)
+            recorded = results_from_text(text)
             assert recorded is not None
             assert not recorded.is_same(Windows("10m").identity())
 
@@ -123,8 +123,8 @@ class TestSinks:
         ],
     )
     def test_the_sentence_of_an_earlier_version_stands_for_a_sink(self, sink: Sink) -> None:
-        for on_replay in (sink.on_replay(), ""):
-            recorded = protocol.identity_from_text(sink.describe(), on_replay)
+        for replay_note in (sink.replay_note(), ""):
+            recorded = protocol.identity_from_text(sink.describe(), replay_note)
             assert recorded is not None
             assert recorded.version == FROM_TEXT
             assert recorded.is_same(protocol.identity_of(sink))
@@ -135,7 +135,7 @@ class TestSinks:
         table = DeltaSink("same", key=("id",))
         assert archive.describe() == table.describe()
         assert protocol.identity_of(archive) != table.identity()
-        recorded = protocol.identity_from_text(table.describe(), table.on_replay())
+        recorded = protocol.identity_from_text(table.describe(), table.replay_note())
         assert recorded is not None
         assert not recorded.is_same(protocol.identity_of(archive))
 
@@ -170,7 +170,7 @@ class TestDecoders:
     def test_another_schema_is_another(self, schema: str) -> None:
         assert replace(DECODER, schema=schema).identity() != DECODER.identity()
 
-    def test_an_archive_knows_its_decoder_in_another_spelling(self) -> None:
+    def test_an_archive_recognizes_its_decoder_in_another_spelling(self) -> None:
         kept = Reading.of(DECODER, "UTC")
         assert kept.is_decoded_as(Reading.of(replace(DECODER, schema=DECODER.schema.lower()), "UTC"))
         assert not kept.is_decoded_as(replace(kept, schema="event_time TIMESTAMP"))
@@ -221,17 +221,17 @@ class TestCheckpoints:
         )  # it has no batch yet
 
     @pytest.mark.parametrize(
-        ("values", "told"),
+        ("values", "message"),
         [
             ({"window": "5m"}, "computes windows of 10 minutes; this would be windows of 5m"),
             ({"output_topic": "x"}, "writes to the Kafka topic .*; this would be Kafka topic x"),
         ],
     )
     def test_a_live_query_of_other_results_is_refused(
-        self, as_earlier: bool, values: dict[str, str], told: str, settings: Settings
+        self, as_earlier: bool, values: dict[str, str], message: str, settings: Settings
     ) -> None:
         where = str(ran(settings, registry.find_pipeline("visit-counts"), as_earlier=as_earlier))
-        with pytest.raises(CheckpointError, match=told):
+        with pytest.raises(CheckpointError, match=message):
             read_live(where, registry.find_pipeline("visit-counts", values))
 
     def test_a_fork_does_not_write_where_its_origin_does(self, as_earlier: bool, settings: Settings) -> None:
@@ -256,10 +256,12 @@ class TestCheckpoints:
         archiver = archive_topic("archiver", "visits", DECODER, table="same", timezone="UTC")
         counts = Pipeline("counts", "visits", lambda events: events, DeltaSink("same", ("id",)))
         elsewhere = archive_topic("elsewhere", "visits", DECODER, table="other", timezone="UTC")
-        for one in (archiver, counts, elsewhere):
-            ran(settings, one, as_earlier=as_earlier)
+        for pipeline in (archiver, counts, elsewhere):
+            ran(settings, pipeline, as_earlier=as_earlier)
         with held(settings, table, wanted):
-            free = [claim.claim(str(settings.checkpoints / name), one) for name, one in _named(counts, elsewhere)]
+            free = [
+                claim.claim(str(settings.checkpoints / name), pipeline) for name, pipeline in _named(counts, elsewhere)
+            ]
             assert claim.claim(str(settings.checkpoints / "archiver"), archiver) is None  # held meanwhile
             for lock in free:
                 assert lock is not None
@@ -280,4 +282,4 @@ class TestCheckpoints:
 
 
 def _named(*wanted: Pipeline) -> list[tuple[str, Pipeline]]:
-    return [(one.name, one) for one in wanted]
+    return [(pipeline.name, pipeline) for pipeline in wanted]

@@ -25,10 +25,10 @@ def write(tmp_path: Path) -> Write:
 
 
 def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
-    found = load(environ={}, folder=tmp_path)
-    assert found == Settings(home=tmp_path / ".respool")
-    assert (found.master, found.broker_port, found.timezone) == ("local[*]", 9092, None)
-    assert (found.checkpoints, found.logs) == (tmp_path / ".respool/checkpoints", tmp_path / ".respool/logs")
+    settings = load(environ={}, folder=tmp_path)
+    assert settings == Settings(home=tmp_path / ".respool")
+    assert (settings.master, settings.broker_port, settings.timezone) == ("local[*]", 9092, None)
+    assert (settings.checkpoints, settings.logs) == (tmp_path / ".respool/checkpoints", tmp_path / ".respool/logs")
 
 
 def test_a_flag_wins_over_a_variable_a_variable_over_the_file_the_file_over_the_default(
@@ -93,7 +93,7 @@ def test_every_setting_but_the_tables_can_stand_in_a_variable(tmp_path: Path) ->
         load(environ={"RESPOOL_KAFKA": "{}"}, folder=tmp_path)
 
 
-def test_a_misspelt_key_in_the_file_is_told_with_the_right_one(tmp_path: Path, write: Write) -> None:
+def test_a_misspelt_key_in_the_file_is_reported_with_the_right_spelling(tmp_path: Path, write: Write) -> None:
     file = write('bootstrap_server = "kafka:9092"')
     with pytest.raises(SettingsError) as caught:
         load(environ={}, folder=tmp_path)
@@ -103,25 +103,25 @@ def test_a_misspelt_key_in_the_file_is_told_with_the_right_one(tmp_path: Path, w
     )
 
 
-def test_a_misspelt_variable_is_told_with_the_right_one(tmp_path: Path) -> None:
+def test_a_misspelt_variable_is_reported_with_the_right_spelling(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"RESPOOL_TIME_ZONE\) has an unknown key.*Did you mean 'timezone'\?"):
         load(environ={"RESPOOL_TIME_ZONE": "UTC"}, folder=tmp_path)
 
 
-def test_a_file_that_is_not_toml_is_told_with_the_line(tmp_path: Path, write: Write) -> None:
+def test_a_file_that_is_not_toml_is_reported_with_the_line(tmp_path: Path, write: Write) -> None:
     file = write('master = "local[1]"\nhome = data\n')
     with pytest.raises(SettingsError, match=rf"{file} is not readable as TOML: .*line 2.*Correct that line"):
         load(environ={}, folder=tmp_path)
 
 
-def test_a_file_that_is_not_utf8_is_told(tmp_path: Path, write: Write) -> None:
+def test_a_file_that_is_not_utf8_is_reported(tmp_path: Path, write: Write) -> None:
     write("").write_bytes(b'home = "caf\xe9"')
     with pytest.raises(SettingsError, match="is not readable as TOML"):
         load(environ={}, folder=tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("home = 3", "home in .* is 3; expected text in quotes"),
         ("master = true", "master in .* is True; expected text in quotes"),
@@ -132,25 +132,25 @@ def test_a_file_that_is_not_utf8_is_told(tmp_path: Path, write: Write) -> None:
         ("[spark]\nspark.x = 2024-01-01", "spark.spark.x in .*; expected text, a number, true or false"),
     ],
 )
-def test_a_value_of_the_wrong_type_is_told(tmp_path: Path, write: Write, text: str, told: str) -> None:
+def test_a_value_of_the_wrong_type_is_reported(tmp_path: Path, write: Write, text: str, message: str) -> None:
     write(text)
-    with pytest.raises(SettingsError, match=told):
+    with pytest.raises(SettingsError, match=message):
         load(environ={}, folder=tmp_path)
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "65536", "9092.5", "inf", "true", "[9092]", '"http"', '""'])
-def test_a_bad_port_in_the_file_is_told(tmp_path: Path, write: Write, value: str) -> None:
+def test_a_bad_port_in_the_file_is_reported(tmp_path: Path, write: Write, value: str) -> None:
     write(f"broker_port = {value}")
     with pytest.raises(SettingsError, match=r"broker_port in .*respool\.toml is .*; expected a port from 1 to 65535"):
         load(environ={}, folder=tmp_path)
 
 
-def test_a_bad_port_in_a_variable_is_told(tmp_path: Path) -> None:
+def test_a_bad_port_in_a_variable_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="broker_port in the variable RESPOOL_BROKER_PORT is 'nine'"):
         load(environ={"RESPOOL_BROKER_PORT": "nine"}, folder=tmp_path)
 
 
-def test_an_empty_variable_is_told(tmp_path: Path) -> None:
+def test_an_empty_variable_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="home in the variable RESPOOL_HOME is empty"):
         load(environ={"RESPOOL_HOME": ""}, folder=tmp_path)
 
@@ -158,13 +158,13 @@ def test_an_empty_variable_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "right"), [("Europe/Pari", "Europe/Paris"), ("america/new_york", "America/New_York")]
 )
-def test_a_wrong_time_zone_is_told_with_the_nearest(wrong: str, right: str) -> None:
+def test_a_wrong_time_zone_is_reported_with_the_nearest_name(wrong: str, right: str) -> None:
     with pytest.raises(SettingsError, match=rf"'{wrong}' is not a time zone. Did you mean '{right}'\?"):
         check_timezone(wrong)
 
 
 @pytest.mark.parametrize("wrong", ["Mars", "", "../etc/passwd", "+99:00", "Factory", "localtime"])
-def test_a_time_zone_like_no_other_is_told_with_an_example(wrong: str) -> None:
+def test_a_time_zone_like_no_other_is_reported_with_an_example(wrong: str) -> None:
     with pytest.raises(SettingsError, match=r"is not a time zone.*Give a name such as UTC or Europe/Paris"):
         check_timezone(wrong)
 
@@ -202,7 +202,7 @@ def test_options_of_kafka_are_read_with_quotes_and_without(tmp_path: Path, write
     }
 
 
-def test_an_option_written_both_ways_is_told(tmp_path: Path, write: Write) -> None:
+def test_an_option_written_both_ways_is_reported(tmp_path: Path, write: Write) -> None:
     write('[kafka]\nsasl.mechanism = "PLAIN"\n"sasl.mechanism" = "SCRAM-SHA-256"')
     with pytest.raises(SettingsError, match=r"has kafka\.sasl\.mechanism twice.*Remove one"):
         load(environ={}, folder=tmp_path)
@@ -220,14 +220,14 @@ def test_secrets_are_taken_from_variables_and_files(tmp_path: Path, write: Write
         spark.hadoop.fs.s3a.secret.key = "env:S3_KEY"
         spark.eventLog.dir = "file:///var/events"
     """)
-    found = load(environ={"KAFKA_USER": "alice", "S3_KEY": "key"}, folder=tmp_path)
-    assert found.kafka == {
+    settings = load(environ={"KAFKA_USER": "alice", "S3_KEY": "key"}, folder=tmp_path)
+    assert settings.kafka == {
         "sasl.username": "alice",
         "sasl.password": "with blank ",
         "sasl.jaas.config": "with blank ",
         "client.id": "env:",
     }
-    assert found.spark == {"spark.hadoop.fs.s3a.secret.key": "key", "spark.eventLog.dir": "file:///var/events"}
+    assert settings.spark == {"spark.hadoop.fs.s3a.secret.key": "key", "spark.eventLog.dir": "file:///var/events"}
 
 
 def test_a_secret_in_the_users_own_folder_is_found(
@@ -240,7 +240,7 @@ def test_a_secret_in_the_users_own_folder_is_found(
     assert load(environ={}, folder=tmp_path).kafka == {"sasl.password": "secret"}
 
 
-def test_a_missing_secret_is_told_by_its_place(tmp_path: Path, write: Write) -> None:
+def test_a_missing_secret_is_reported_by_its_place(tmp_path: Path, write: Write) -> None:
     write('[kafka]\nsasl.password = "env:KAFKA_PASSWORD"')
     with pytest.raises(SettingsError, match=r"kafka\.sasl\.password in .* the variable KAFKA_PASSWORD, which is not"):
         load(environ={}, folder=tmp_path)
@@ -275,7 +275,7 @@ def test_a_variable_names_another_file(tmp_path: Path, write: Write, monkeypatch
         load(environ={"RESPOOL_CONFIG": "/nowhere"}, folder=tmp_path)
 
 
-def test_a_file_that_may_not_be_read_is_told(tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_may_not_be_read_is_reported(tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> str:
         raise PermissionError(13, "Permission denied")
 
@@ -306,7 +306,7 @@ def test_parameters_of_pipelines_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("/dev/full", "a regular file"),
         ("/dev/zero", "a regular file"),
@@ -314,12 +314,12 @@ def test_parameters_of_pipelines_are_read(tmp_path: Path) -> None:
         ("large", "at most"),
     ],
 )
-def test_a_file_without_an_end_is_not_read(tmp_path: Path, write: Write, name: str, told: str) -> None:
+def test_a_file_without_an_end_is_not_read(tmp_path: Path, write: Write, name: str, message: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "large").touch()
     os.truncate(tmp_path / "large", 20 * 2**30)
     write(f'[kafka]\nsasl.password = "file:{name}"')
-    with pytest.raises(SettingsError, match=f"{name}, which cannot be read: .*{told}"):
+    with pytest.raises(SettingsError, match=f"{name}, which cannot be read: .*{message}"):
         load(environ={}, folder=tmp_path)
 
 
@@ -349,7 +349,7 @@ def test_a_home_that_is_a_url_is_refused(tmp_path: Path, write: Write, home: str
         load(
             {"home": Path(home)} if way == "flag" else {}, {"RESPOOL_HOME": home} if way == "variable" else {}, tmp_path
         )
-    assert sorted(one.name for one in tmp_path.iterdir()) == (["respool.toml"] if way == "file" else [])
+    assert sorted(path.name for path in tmp_path.iterdir()) == (["respool.toml"] if way == "file" else [])
 
 
 def test_a_home_that_is_a_file_is_refused(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def test_control_characters_are_escaped() -> None:
 def test_json_stays_the_same_value() -> None:
     text = printable_json(json.dumps({"key": EVIL}, ensure_ascii=False))
     assert json.loads(text) == {"key": EVIL}
-    assert not any(ord(one) < 32 or 127 <= ord(one) < 160 for one in text)
+    assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in text)
 
 
 @given(st.text())

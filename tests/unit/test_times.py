@@ -37,9 +37,9 @@ def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
 
 def test_a_time_without_an_offset_is_read_in_the_zone() -> None:
     paris = ZoneInfo("Europe/Paris")
-    found = parse_time("2025-09-04T07:00:00.000", paris)
-    assert found == datetime(2025, 9, 4, 5, tzinfo=timezone.utc)
-    assert found.tzinfo is paris
+    moment = parse_time("2025-09-04T07:00:00.000", paris)
+    assert moment == datetime(2025, 9, 4, 5, tzinfo=timezone.utc)
+    assert moment.tzinfo is paris
 
 
 @pytest.mark.parametrize("text", ["2025-09-04T05:00:00Z", "2025-09-04T07:00:00+02:00", "2025-09-04 05:00:00+00:00"])
@@ -72,15 +72,15 @@ UTC = timezone.utc
 
 
 def test_a_span_is_read_in_the_zone_and_kept_in_utc() -> None:
-    found = parse_span("2025-09-04T07:00:00", "2025-09-04T07:10:00", PARIS)
-    assert found == Span(datetime(2025, 9, 4, 5, tzinfo=UTC), datetime(2025, 9, 4, 5, 10, tzinfo=UTC))
-    assert (found.start.tzinfo, found.end.tzinfo) == (UTC, UTC)
+    span = parse_span("2025-09-04T07:00:00", "2025-09-04T07:10:00", PARIS)
+    assert span == Span(datetime(2025, 9, 4, 5, tzinfo=UTC), datetime(2025, 9, 4, 5, 10, tzinfo=UTC))
+    assert (span.start.tzinfo, span.end.tzinfo) == (UTC, UTC)
     assert parse_span("2025-09-04", "2025-09-05", PARIS).start == datetime(2025, 9, 3, 22, tzinfo=UTC)
 
 
 def test_the_ends_of_a_span_may_name_offsets() -> None:
-    found = parse_span("2025-09-04T07:00:00Z", " 2025-09-04T09:10:00+02:00 ", ZoneInfo("Asia/Tokyo"))
-    assert found == Span(datetime(2025, 9, 4, 7, tzinfo=UTC), datetime(2025, 9, 4, 7, 10, tzinfo=UTC))
+    span = parse_span("2025-09-04T07:00:00Z", " 2025-09-04T09:10:00+02:00 ", ZoneInfo("Asia/Tokyo"))
+    assert span == Span(datetime(2025, 9, 4, 7, tzinfo=UTC), datetime(2025, 9, 4, 7, 10, tzinfo=UTC))
 
 
 @pytest.mark.parametrize(
@@ -107,25 +107,25 @@ def written(message: str) -> list[str]:
     return re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d[+-]\d\d:\d\d", message)
 
 
-def test_an_hour_that_comes_twice_must_be_told_apart() -> None:
-    with pytest.raises(SettingsError, match="'2025-10-26T02:30:00' occurs twice in Europe/Paris") as told:
+def test_a_time_in_a_repeated_hour_needs_an_offset() -> None:
+    with pytest.raises(SettingsError, match="'2025-10-26T02:30:00' occurs twice in Europe/Paris") as refused:
         parse_span("2025-10-26T02:30:00", "2025-10-26T12:00:00", PARIS)
-    assert written(str(told.value)) == ["2025-10-26 02:30+02:00", "2025-10-26 02:30+01:00"]
+    assert written(str(refused.value)) == ["2025-10-26 02:30+02:00", "2025-10-26 02:30+01:00"]
     # What the message says to write can be read, and is an hour apart.
-    first, second = written(str(told.value))
-    found = parse_span(first, second, PARIS)
-    assert found == Span(datetime(2025, 10, 26, 0, 30, tzinfo=UTC), datetime(2025, 10, 26, 1, 30, tzinfo=UTC))
+    first, second = written(str(refused.value))
+    span = parse_span(first, second, PARIS)
+    assert span == Span(datetime(2025, 10, 26, 0, 30, tzinfo=UTC), datetime(2025, 10, 26, 1, 30, tzinfo=UTC))
 
 
 def test_an_hour_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(SettingsError, match="'2025-03-30T02:30:00' does not exist in Europe/Paris") as told:
+    with pytest.raises(SettingsError, match="'2025-03-30T02:30:00' does not exist in Europe/Paris") as refused:
         parse_span("2025-03-30T01:00:00", "2025-03-30T02:30:00", PARIS)
-    assert "clocks are set forward" in str(told.value)
-    assert "name an offset" in str(told.value)
-    for text in written(str(told.value)):
+    assert "clocks are set forward" in str(refused.value)
+    assert "name an offset" in str(refused.value)
+    for text in written(str(refused.value)):
         assert time_text(parse_time(text, PARIS)) == text  # a time that there is
-    found = parse_span("2025-03-30T01:00:00", "2025-03-30T02:30:00+01:00", PARIS)
-    assert found.end - found.start == timedelta(minutes=90)
+    span = parse_span("2025-03-30T01:00:00", "2025-03-30T02:30:00+01:00", PARIS)
+    assert span.end - span.start == timedelta(minutes=90)
 
 
 @pytest.mark.parametrize(
@@ -133,14 +133,14 @@ def test_an_hour_that_does_not_exist_is_refused() -> None:
     [("2025-03-30T01:59:59", "2025-03-30T03:00:00", 0), ("2025-10-26T01:59:59", "2025-10-26T03:00:00", 2)],
 )
 def test_the_moments_around_a_change_of_clocks_are_certain(start: str, end: str, hours: int) -> None:
-    found = parse_span(start, end, PARIS)
-    assert found.end - found.start == timedelta(hours=hours, seconds=1)
+    span = parse_span(start, end, PARIS)
+    assert span.end - span.start == timedelta(hours=hours, seconds=1)
 
 
-def test_a_span_is_told_in_a_zone() -> None:
-    found = Span(datetime(2025, 10, 26, 0, 30, tzinfo=UTC), datetime(2025, 10, 26, 1, 30, tzinfo=UTC))
-    assert found.text(PARIS) == "2025-10-26 02:30+02:00 – 2025-10-26 02:30+01:00"
-    assert found.text(ZoneInfo("UTC")) == "2025-10-26 00:30Z – 2025-10-26 01:30Z"
+def test_a_span_is_printed_in_a_zone() -> None:
+    span = Span(datetime(2025, 10, 26, 0, 30, tzinfo=UTC), datetime(2025, 10, 26, 1, 30, tzinfo=UTC))
+    assert span.text(PARIS) == "2025-10-26 02:30+02:00 – 2025-10-26 02:30+01:00"
+    assert span.text(ZoneInfo("UTC")) == "2025-10-26 00:30Z – 2025-10-26 01:30Z"
 
 
 @pytest.mark.parametrize(
@@ -152,12 +152,12 @@ def test_a_span_is_told_in_a_zone() -> None:
         (datetime(2025, 9, 4, 7, tzinfo=PARIS), "2025-09-04 07:00+02:00"),
     ],
 )
-def test_a_time_is_told_as_short_as_it_is_exact(time: datetime, expected: str) -> None:
+def test_a_time_is_printed_as_short_as_it_is_exact(time: datetime, expected: str) -> None:
     assert time_text(time) == expected
 
 
 @given(st.datetimes(datetime(1990, 1, 1), datetime(2090, 1, 1), timezones=st.just(UTC)))  # noqa: DTZ001
-def test_a_time_that_is_told_can_be_read_again(time: datetime) -> None:
+def test_a_printed_time_can_be_parsed(time: datetime) -> None:
     assert parse_time(time_text(time.astimezone(PARIS)), PARIS) == time
 
 

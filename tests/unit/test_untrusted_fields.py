@@ -146,11 +146,11 @@ def test_a_line_has_no_control_characters() -> None:
     message(lambda: fields.texts("mixed"))
 
 
-def test_a_choice_is_among_those_that_are_known() -> None:
+def test_a_choice_must_be_one_of_the_allowed_values() -> None:
     assert message(lambda: Fields({"c": "z"}).choice("c", ("x", "y"))) == "it: 'c' is 'z'; one of x, y was expected"
 
 
-def test_unknown_fields_are_malformed_where_all_must_be_known() -> None:
+def test_unknown_fields_are_malformed_in_strict_records() -> None:
     fields = Fields({"a": 1, "b": None}, "the file")
     fields.require_known(["a", "b", "c"])
     assert message(lambda: fields.require_known(["a"])) == "the file has an unknown field 'b'"

@@ -67,7 +67,7 @@ def test_a_journal_is_read_as_it_was_written() -> None:
 )
 def test_a_journal_with_a_path_outside_its_checkpoint_is_refused(step: str, name: str, path: object) -> None:
     facts = steps.to_json(JOURNAL)
-    next(one for one in facts["steps"] if one["step"] == step)[name] = path
+    next(entry for entry in facts["steps"] if entry["step"] == step)[name] = path
     with pytest.raises(CheckpointError, match=r"_respool/pending\.json is damaged"):
         steps.from_json("_respool/pending.json", json.dumps(facts).encode())
 

@@ -1,18 +1,19 @@
-"""What an archive holds, found without a JVM: records of each topic partition and hour, gaps, doubled records, files.
+"""The contents of an archive, read without a JVM: records by topic partition and hour, gaps, duplicates, files.
 
 Only the topic, the partition and the offset of a record are read, a block of records at a time, so that an archive of
-any size takes little memory.
+any size needs little memory.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from respool.archive.files import File, files_of, open_archive, small_files
+from respool.archive.files import DataFile, data_files, open_archive, small_files
+from respool.archive.model import ArchiveContents, HourContents, PartitionContents, UnreadableFile
 from respool.archive.table import KEY, Reading
-from respool.kafka.offsets import OffsetRange, OffsetSet, TopicPartition, gaps, total
+from respool.kafka.offsets import OffsetSet, TopicPartition, gaps
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,127 +21,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_AT_ONCE = 1 << 19  # records in memory at a time
-
-
-@dataclass(frozen=True)
-class PartitionContents:
-    """What an archive has of a topic partition.
-
-    Attributes:
-        place: The topic partition.
-        records: How many records, doubled ones as often as they are there.
-        rejected: How many of them do not decode.
-        first: The lowest offset.
-        last: The highest offset.
-        gaps: The offsets between these two that are not there.
-        doubles: The offsets that are there more than once.
-        surplus: How many records are one too many.
-    """
-
-    place: TopicPartition
-    records: int
-    rejected: int
-    first: int
-    last: int
-    gaps: tuple[OffsetRange, ...]
-    doubles: tuple[OffsetRange, ...]
-    surplus: int
-
-    @property
-    def missing(self) -> int:
-        """How many offsets are not there."""
-        return total(self.gaps)
-
-
-@dataclass(frozen=True)
-class HourContents:
-    """What an archive has of an hour of event time.
-
-    Attributes:
-        start: When the hour begins, in UTC; None for rejected records, which have no event time.
-        records: How many records.
-        files: How many files.
-        bytes: What they take.
-        small: How many of the files a compaction would put together.
-        places: How many records of each topic partition.
-    """
-
-    start: datetime | None
-    records: int
-    files: int
-    bytes: int
-    small: int
-    places: Mapping[TopicPartition, int]
-
-
-@dataclass(frozen=True)
-class UnreadableFile:
-    """A data file that cannot be read.
-
-    Attributes:
-        path: Its path in the table.
-        why: Why not.
-        missing: It is not there at all.
-    """
-
-    path: str
-    why: str
-    missing: bool
-
-
-@dataclass(frozen=True)
-class ArchiveContents:
-    """What an archive holds.
-
-    Attributes:
-        table: Its path or URL.
-        version: The version of the table that was read.
-        reading: How it reads event times; None when the table does not say.
-        places: Its topic partitions, by name and number.
-        hours: Its hours, the rejected records last.
-        damaged: The data files that cannot be read; their records are not counted.
-        nameless: Records without a topic, partition or offset: respool did not write them.
-    """
-
-    table: str
-    version: int
-    reading: Reading | None
-    places: tuple[PartitionContents, ...]
-    hours: tuple[HourContents, ...]
-    damaged: tuple[UnreadableFile, ...]
-    nameless: int
-
-    @property
-    def records(self) -> int:
-        """How many records."""
-        return sum(one.records for one in self.places)
-
-    @property
-    def files(self) -> int:
-        """How many data files."""
-        return sum(one.files for one in self.hours)
-
-    @property
-    def bytes(self) -> int:
-        """What the data files take."""
-        return sum(one.bytes for one in self.hours)
-
-    @property
-    def small(self) -> int:
-        """How many files a compaction would put together."""
-        return sum(one.small for one in self.hours)
-
-    @property
-    def span(self) -> tuple[datetime, datetime] | None:
-        """The hours of event time, from the first to the end of the last; None without any event."""
-        starts = [one.start for one in self.hours if one.start is not None]
-        return (starts[0], starts[-1] + timedelta(hours=1)) if starts else None
+_BLOCK = 1 << 19  # records in memory at a time
 
 
 @dataclass
 class _ArchiveScan:
-    """What was found so far."""
+    """The contents that were read so far."""
 
     offsets: dict[TopicPartition, OffsetSet] = field(default_factory=dict)
     rejected: Counter[TopicPartition] = field(default_factory=Counter)
@@ -156,39 +42,40 @@ class _ArchiveScan:
 
 
 def read_contents(table: str, on_progress: Callable[[int, int], None] = lambda done, total: None) -> ArchiveContents:
-    """Read what an archive holds.
+    """Read the contents of an archive.
 
     Args:
         table: Its path or URL.
-        on_progress: Called with how many files were read, of how many.
+        on_progress: Called with the number of files read, and the total.
 
     Raises:
-        RespoolError: There is no archive, or its log cannot be read. A data file that cannot be read is told as one.
+        RespoolError: There is no archive, or its log cannot be read. Data files that cannot be read are listed in
+            `damaged`.
     """
     opened = open_archive(table)
-    files = files_of(opened)
-    found = _ArchiveScan()
+    files = data_files(opened)
+    scan = _ArchiveScan()
     read = _Reader(opened, table)
     for number, file in enumerate(files, start=1):
         try:
             for batch in read.batches(file):
-                found.nameless += _take(found, file.hour, batch)
-        except Exception as error:  # of parquet, of a codec, of a store: all mean that this file cannot be read
-            found.damaged.append(UnreadableFile(file.path, _why(error), isinstance(error, FileNotFoundError)))
+                scan.nameless += _add_batch(scan, file.hour, batch)
+        except Exception as error:  # from Parquet, a codec or a store: this file cannot be read
+            scan.damaged.append(UnreadableFile(file.path, _why(error), isinstance(error, FileNotFoundError)))
         on_progress(number, len(files))
     return ArchiveContents(
         table=table,
         version=opened.version(),
         reading=Reading.from_properties(opened.metadata().configuration),
-        places=tuple(_place_facts(found, place) for place in sorted(found.offsets)),
-        hours=tuple(_hour_facts(files, found)),
-        damaged=tuple(found.damaged),
-        nameless=found.nameless,
+        places=tuple(_partition_contents(scan, place) for place in sorted(scan.offsets)),
+        hours=tuple(_hour_contents(files, scan)),
+        damaged=tuple(scan.damaged),
+        nameless=scan.nameless,
     )
 
 
 class _Reader:
-    """Reads the columns of a table's data files that name a record."""
+    """Reads the columns of a table's data files that identify a record."""
 
     def __init__(self, opened: "DeltaTable", table: str) -> None:
         import pyarrow as pa
@@ -204,15 +91,15 @@ class _Reader:
             from deltalake.fs import DeltaStorageHandler
 
             self._files = pa_fs.PyFileSystem(DeltaStorageHandler(table, storage_options()))
-        # Rows that a later commit has deleted are still in their file: a mask tells which are left.
+        # Rows that a later commit deleted are still in their file; a mask shows which are left.
         masks = pa.table(opened.deletion_vectors()).to_pydict() if _has_masks(opened) else {}
         self._left = {
             path.rpartition("/")[2]: mask
             for path, mask in zip(masks.get("filepath", ()), masks.get("selection_vector", ()), strict=True)
         }
 
-    def batches(self, file: File) -> Iterator[Any]:
-        """Yield the records of a file, many at a time."""
+    def batches(self, file: DataFile) -> Iterator[Any]:
+        """Yield the records of a file in batches."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -222,7 +109,7 @@ class _Reader:
             self._files.open_input_file(file.path) as source,
             pq.ParquetFile(source, read_dictionary=["topic"], pre_buffer=True) as parquet,
         ):
-            for batch in parquet.iter_batches(_AT_ONCE, columns=list(KEY)):
+            for batch in parquet.iter_batches(_BLOCK, columns=list(KEY)):
                 if mask is not None:
                     left = mask[done : done + batch.num_rows]
                     left += [True] * (batch.num_rows - len(left))
@@ -235,8 +122,8 @@ def _has_masks(opened: "DeltaTable") -> bool:
     return "deletionVectors" in (opened.protocol().reader_features or [])
 
 
-def _take(found: _ArchiveScan, hour: datetime | None, batch: Any) -> int:
-    """Take the records of a batch, and return how many have no name."""
+def _add_batch(scan: _ArchiveScan, hour: datetime | None, batch: Any) -> int:
+    """Add the records of a batch, and return how many have no topic, partition or offset."""
     import numpy as np
 
     whole = batch.drop_null() if any(column.null_count for column in batch.columns) else batch
@@ -251,31 +138,31 @@ def _take(found: _ArchiveScan, hour: datetime | None, batch: Any) -> int:
     cuts = np.flatnonzero(keys[1:] != keys[:-1]) + 1
     for key, part in zip(np.split(keys, cuts), np.split(rows, cuts), strict=True):
         if len(key):
-            found.add(hour, TopicPartition(names[int(key[0]) >> 32], int(key[0]) & 0xFFFFFFFF), part)
+            scan.add(hour, TopicPartition(names[int(key[0]) >> 32], int(key[0]) & 0xFFFFFFFF), part)
     return int(batch.num_rows - whole.num_rows)
 
 
-def _place_facts(found: _ArchiveScan, place: TopicPartition) -> PartitionContents:
-    offsets = found.offsets[place]
-    there = offsets.ranges()
+def _partition_contents(scan: _ArchiveScan, place: TopicPartition) -> PartitionContents:
+    offsets = scan.offsets[place]
+    present = offsets.ranges()
     return PartitionContents(
         place=place,
         records=offsets.added,
-        rejected=found.rejected[place],
-        first=there[0].start,
-        last=there[-1].end - 1,
-        gaps=tuple(gaps(there)),
+        rejected=scan.rejected[place],
+        first=present[0].start,
+        last=present[-1].end - 1,
+        gaps=tuple(gaps(present)),
         doubles=tuple(offsets.doubled()),
         surplus=offsets.added - offsets.distinct,
     )
 
 
-def _hour_facts(files: list[File], found: _ArchiveScan) -> Iterator[HourContents]:
+def _hour_contents(files: list[DataFile], scan: _ArchiveScan) -> Iterator[HourContents]:
     by_hour: dict[datetime | None, list[int]] = {}
     for file in files:
         by_hour.setdefault(file.hour, []).append(file.size)
     for hour, sizes in by_hour.items():
-        places = found.hours.get(hour, Counter())
+        places = scan.hours.get(hour, Counter())
         counts = {place: places[place] for place in sorted(places)}
         yield HourContents(hour, sum(counts.values()), len(sizes), sum(sizes), small_files(sizes), counts)
 
@@ -283,4 +170,4 @@ def _hour_facts(files: list[File], found: _ArchiveScan) -> Iterator[HourContents
 def _why(error: Exception) -> str:
     from respool.delta.log import delta_message
 
-    return "it is not there" if isinstance(error, FileNotFoundError) else delta_message(error)
+    return "it does not exist" if isinstance(error, FileNotFoundError) else delta_message(error)

@@ -1,8 +1,8 @@
-"""What is surely not in an archive yet, so that a record need not be looked up there.
+"""The highest archived offsets: a record beyond them is not in the archive and need not be looked up there.
 
-That knowledge comes from the table alone. Every commit says in its metadata what was known before it, and the
-statistics of the files that it added say the rest; so whatever anybody else does to the table is seen as well. Where
-neither tells, the table is asked.
+They come from the table alone. Every commit records in its metadata the highest offsets before it, and the statistics
+of the files that it added give the rest; so commits of other writers are taken into account. If neither is available,
+the table is queried.
 """
 
 import json
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from respool.archive.table import PREFIX, read
-from respool.spark.internals import read_delta_commit
+from respool.spark.files import read_delta_commit
 from respool.spark.sql import identifier
 from respool.untrusted import Fields, Malformed, parse_json, whole_number
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 _METADATA = "respool-archived"
 _MOST_PARTITIONS = 1_000_000  # of a topic; more than any broker has
-_HISTORY = 100  # commits looked at for what is known, before the table itself is asked
-_NEWEST = 8  # commits that are read by themselves before Spark is asked for the history: a compaction makes some
+_HISTORY = 100  # commits whose metadata is read before the table itself is queried
+_NEWEST = 8  # commits read directly before Spark is asked for the history; a compaction makes a few
 
 
 @dataclass(frozen=True)
 class ArchivedOffsets:
-    """Which records are surely not in a table: those beyond `ends`.
+    """The highest archived offsets: records beyond `ends` are not in the table.
 
     Attributes:
-        version: The table's version of which this is true.
+        version: The version of the table for which this holds.
         ends: The highest offset, by topic and partition. A topic is named by its first characters, as in Delta's
             statistics.
     """
@@ -66,10 +66,10 @@ class ArchivedOffsets:
 
     @staticmethod
     def from_json(text: str | None) -> "ArchivedOffsets | None":
-        """Return what the metadata of a commit says, or None when it is not one of ours."""
+        """Return the offsets in a commit's metadata; None when respool did not write it."""
         try:
-            facts = Fields(parse_json(text or "")).nested(_METADATA)
-            return ArchivedOffsets(facts.whole("version"), dict(facts.items("ends", _end)))
+            fields = Fields(parse_json(text or "")).nested(_METADATA)
+            return ArchivedOffsets(fields.whole("version"), dict(fields.items("ends", _end)))
         except Malformed:
             return None
 
@@ -86,27 +86,27 @@ def _partition(number: object) -> int:
 
 
 def read_archived_offsets(spark: "SparkSession", table: str, newest: int | None = None) -> ArchivedOffsets:
-    """Return what the newest commits tell of the table, or else ask the table.
+    """Return the highest archived offsets from the newest commits, or else from the table's records.
 
     Args:
         spark: A session.
         table: The table's path or URL.
-        newest: The table's newest version, for who knows it: the history of a table takes Spark long to tell.
+        newest: The table's newest version, if known: Spark needs long to list the history of a table.
     """
-    found = None if newest is None else _learn_from(spark, table, newest)
-    return found or _learn_from_history(spark, table)
+    archived = None if newest is None else _from_newest_commits(spark, table, newest)
+    return archived or _from_history(spark, table)
 
 
-def _learn_from(spark: "SparkSession", table: str, newest: int) -> ArchivedOffsets | None:
-    """Return what the newest commits tell; None when the whole history must be looked at."""
+def _from_newest_commits(spark: "SparkSession", table: str, newest: int) -> ArchivedOffsets | None:
+    """Return the offsets that the newest commits record; None when the whole history must be read."""
     for version in range(newest, max(newest - _NEWEST, -1), -1):
         commit = read_delta_commit(spark, table, version)
         if commit is None:
             return None
-        found = ArchivedOffsets.from_json(_user_metadata(commit))
-        if found is not None:
-            # What was known before it is all that came before it, unless another wrote at the same time.
-            return found if found.version + 1 == version else None
+        archived = ArchivedOffsets.from_json(_user_metadata(commit))
+        if archived is not None:
+            # The recorded offsets cover all commits before it, unless another writer committed at the same time.
+            return archived if archived.version + 1 == version else None
     return None
 
 
@@ -115,7 +115,7 @@ def _user_metadata(commit: str) -> str | None:
         for action in _actions(commit):
             if "commitInfo" in action:
                 return action.nested("commitInfo").optional_text("userMetadata")
-    except Malformed:  # Spark will say so when it reads the table
+    except Malformed:  # Spark reports it when it reads the table
         return None
     return None
 
@@ -124,34 +124,34 @@ def _actions(commit: str) -> Iterator[Fields]:
     return (Fields(parse_json(line), "an action") for line in commit.split("\n") if line.strip())
 
 
-def _learn_from_history(spark: "SparkSession", table: str) -> ArchivedOffsets:
+def _from_history(spark: "SparkSession", table: str) -> ArchivedOffsets:
     history = spark.sql(f"DESCRIBE HISTORY {identifier(table)} LIMIT {_HISTORY}").collect()
     oldest = history[-1].version
     for commit in history:
-        found = ArchivedOffsets.from_json(commit.userMetadata)
-        # All that came after it must still be there to be read.
-        if found is not None and found.version + 1 >= oldest:
-            return found
+        archived = ArchivedOffsets.from_json(commit.userMetadata)
+        # All later commits must still exist.
+        if archived is not None and archived.version + 1 >= oldest:
+            return archived
     if oldest == 0 and history[-1].operation == "CREATE TABLE":
         return ArchivedOffsets(0)
-    return _ask(spark, table, history[0].version)
+    return _from_records(spark, table, history[0].version)
 
 
-def catch_up(spark: "SparkSession", table: str, known: ArchivedOffsets) -> ArchivedOffsets:
-    """Return what is known after the commits that were made since: our own last one, and those of others."""
-    told = True
-    while (commit := read_delta_commit(spark, table, known.version + 1)) is not None:
+def catch_up(spark: "SparkSession", table: str, archived: ArchivedOffsets) -> ArchivedOffsets:
+    """Return the highest archived offsets after the commits since: our own last commit, and those of other writers."""
+    complete = True
+    while (commit := read_delta_commit(spark, table, archived.version + 1)) is not None:
         added = _added(commit)
-        told = told and added is not None
-        known = known.after(added or {})
-    return known if told else _ask(spark, table, known.version)
+        complete = complete and added is not None
+        archived = archived.after(added or {})
+    return archived if complete else _from_records(spark, table, archived.version)
 
 
 def _added(commit: str) -> dict[tuple[str, int], int] | None:
-    """Return the highest offsets of the records that a commit added, or None when its statistics do not tell.
+    """Return the highest offsets of the records that a commit added, or None when its statistics lack them.
 
-    Spark reads each Kafka partition in tasks of its own, so a file has records of one only. A file that others made
-    may mix them.
+    Spark reads each Kafka partition in separate tasks, so a file has records of one partition only. A file of another
+    writer may mix them.
     """
     ends: dict[tuple[str, int], int] = {}
     try:
@@ -161,8 +161,8 @@ def _added(commit: str) -> dict[tuple[str, int], int] | None:
                 continue
             stats = Fields(parse_json(file.optional_text("stats") or "{}"), "the statistics of a file")
             low, high = stats.nested("minValues"), stats.nested("maxValues")
-            place, other = ((one.text("topic")[:PREFIX], _partition(one.any("partition"))) for one in (low, high))
-            if place != other:
+            place, highest = ((side.text("topic")[:PREFIX], _partition(side.any("partition"))) for side in (low, high))
+            if place != highest:
                 return None
             ends[place] = max(high.whole("offset"), ends.get(place, -1))
     except Malformed:
@@ -170,8 +170,8 @@ def _added(commit: str) -> dict[tuple[str, int], int] | None:
     return ends
 
 
-def _ask(spark: "SparkSession", table: str, version: int) -> ArchivedOffsets:
-    """Read the highest offsets from the records themselves."""
+def _from_records(spark: "SparkSession", table: str, version: int) -> ArchivedOffsets:
+    """Return the highest offsets of the records in the table."""
     from pyspark.sql import functions as F
 
     place = (F.substring("topic", 1, PREFIX).alias("topic"), "partition")

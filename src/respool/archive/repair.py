@@ -1,21 +1,22 @@
-"""Put an archive right: refill from Kafka what it lacks, remove what it has twice, forget files that are lost.
+"""Repair an archive: refill missing records from Kafka, remove duplicates, remove lost files from the table's log.
 
-Every step is one commit of the Delta table. Whoever is killed in between has made all of a step or nothing of it; the
-same command again does the rest.
+Every step is one commit of the Delta table. A process that is killed has made all of a step or nothing of it; the same
+command, run again, does the rest.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
-from respool.archive.contents import ArchiveContents
 from respool.archive.kafka_check import KafkaComparison
+from respool.archive.model import ArchiveContents
 from respool.archive.sink import ArchiveSink, archive_topic
 from respool.archive.table import COLUMNS, KEY, Reading, locate, read
 from respool.checkpoint.ownership import read_run_record
 from respool.decoders.json import JsonDecoder
+from respool.delta.conflicts import retry_on_conflict
 from respool.delta.log import delta_message, open_table
 from respool.errors import PipelineError
 from respool.format import layout, logs
@@ -27,6 +28,7 @@ from respool.pipeline.definition import Pipeline
 from respool.settings import Settings
 from respool.sinks.protocol import WriteContext
 from respool.spark.failures import innermost_cause, is_delta_conflict
+from respool.spark.internals import translate_errors
 from respool.spark.sql import identifier
 from respool.storage import lease
 from respool.storage.folder import FolderReader
@@ -35,50 +37,51 @@ from respool.storage.open import open_reader
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_RUNS = 16  # reads of a partition; what lies between nearer gaps is read, too, and found to be there
-_TRIES = 3  # when another process changes the same files meanwhile
-_CONTENT = ("timestamp", "key", "value")  # what makes two records of one place the same
+_RUNS = 16  # reads of a partition; records between nearer gaps are read too, and skipped as already archived
+_TRIES = 3  # if another process changes the same files at the same time
+_CONTENT = ("timestamp", "key", "value")  # two records of one offset are duplicates if these are equal
 
 
 @dataclass(frozen=True)
 class RemovalResult:
-    """What a removal of doubled records did.
+    """The result of a removal of duplicates.
 
     Attributes:
-        records: How many were removed.
-        differing: Places that hold records of different content: nothing was removed there.
+        records: The number of removed records.
+        differing: The number of offsets whose records differ in content: nothing was removed there.
     """
 
     records: int
     differing: int
 
 
-def decoder_of(facts: ArchiveContents, pipeline: Pipeline | None) -> tuple[JsonDecoder, str]:
-    """Return how event times of an archive are read, and the zone: as the table says, or a pipeline that fits it."""
-    reading = facts.reading
+def decoder_of(contents: ArchiveContents, pipeline: Pipeline | None) -> tuple[JsonDecoder, str]:
+    """Return the decoder and the time zone of an archive: as the table records them, or those of a pipeline."""
+    reading = contents.reading
     if pipeline is None:
         if reading is None or reading.has_several_decoders:
-            found = "does not say how" if reading is None else "has records that were decoded in several ways"
+            why = "does not record its decoder" if reading is None else "has records of several decoders"
             raise PipelineError(
-                f"The archive {facts.table} {found}, so it is not known how to decode those that are missing. Name a "
-                "pipeline that reads the topic, such as: --pipeline visits-archive."
+                f"The archive {contents.table} {why}, so respool cannot decode the missing records. Name a pipeline "
+                "that reads the topic, such as: --pipeline visits-archive."
             )
         return reading.decoder(), reading.timezone
     decoder = pipeline.sink.decoder if isinstance(pipeline.sink, ArchiveSink) else pipeline.decode
     if decoder is None:
-        raise PipelineError(f"The pipeline {pipeline.name} has no decoder. Name one that has.")
+        raise PipelineError(f"The pipeline {pipeline.name} has no decoder. Name a pipeline with a decoder.")
     zone = reading.timezone if reading is not None else pipeline.timezone
     if reading is not None:
-        reading.check(facts.table, Reading.of(decoder, zone))
+        reading.check(contents.table, Reading.of(decoder, zone))
     return decoder, zone
 
 
 @contextmanager
-def held(settings: Settings, table: str, wanted: Mapping[TopicPartition, Sequence[OffsetRange]]) -> Iterator[None]:
-    """Keep the home's archiving queries from writing the wanted records meanwhile.
+def held(settings: Settings, table: str, missing: Mapping[TopicPartition, Sequence[OffsetRange]]) -> Iterator[None]:
+    """Keep the archiving queries of the home from writing the missing records, for the length of a `with` block.
 
-    Two writers could both find a record missing, and both append it: Delta sees no conflict between appends. A query
-    that does not run is held. One that runs is beyond these records as a rule; if it is not, PipelineError is raised.
+    Two writers could both see that a record is missing and both append it: Delta sees no conflict between appends. A
+    query that does not run is locked. A running query has usually passed these records; if not, PipelineError is
+    raised.
     """
     with ExitStack() as stack:
         folders = sorted(settings.checkpoints.iterdir()) if settings.checkpoints.is_dir() else []
@@ -90,10 +93,10 @@ def held(settings: Settings, table: str, wanted: Mapping[TopicPartition, Sequenc
             lock = lease.hold(str(folder))
             if lock is not None:
                 stack.enter_context(lock)
-            elif not _beyond(_position(files), wanted):
+            elif not _is_beyond(_position(files), missing):
                 raise PipelineError(
-                    f"The pipeline {run.pipeline} is running, and has not passed the records that are missing: it may "
-                    "archive them itself. Wait until it has, or stop it; then run this again."
+                    f"The pipeline {run.pipeline} is running and has not passed the missing records: it may archive "
+                    "them itself. Wait until it has, or stop it; then run this again."
                 )
         yield
 
@@ -102,19 +105,19 @@ def refill(
     spark: "SparkSession",
     kafka: KafkaCluster,
     settings: Settings,
-    found: KafkaComparison,
+    comparison: KafkaComparison,
     decoding: tuple[JsonDecoder, str],
     table: str,
 ) -> None:
-    """Append what the archive lacks and Kafka has, by the code that archives: a commit for each topic."""
-    from respool.spark.session import session_of
+    """Append the records that the archive lacks and Kafka has, as the archiving pipeline would: a commit per topic."""
+    from respool.spark.session import session_for
 
     decoder, zone = decoding
-    for topic in sorted({place.topic for place in found.lacking}):
+    for topic in sorted({place.topic for place in comparison.lacking}):
         pipeline = archive_topic("archive-refill", topic, decoder, table=table, timezone=zone)
-        session = session_of(spark, pipeline)
-        frame = _read(session, kafka, topic, found)
-        with told(table):
+        session = session_for(spark, pipeline.timezone, pipeline.spark)
+        frame = _read_missing(session, kafka, topic, comparison)
+        with naming_failures(table):
             pipeline.sink.write(pipeline.transform(frame), WriteContext(pipeline.name, None, kafka, settings.home))
 
 
@@ -122,45 +125,42 @@ def remove_doubles(
     spark: "SparkSession",
     table: str,
     doubles: Mapping[TopicPartition, Sequence[OffsetRange]],
-    say: Callable[[str], None],
+    on_note: Callable[[str], None],
 ) -> RemovalResult:
-    """Leave one record of each place, in one commit that rewrites only the files concerned.
+    """Keep one record per offset, in one commit that rewrites only the files concerned.
 
-    Of records that were decoded in different ways, one that is not rejected stays.
+    Of records that were decoded in different ways, one that is not rejected is kept.
     """
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")
-    for _ in range(_TRIES - 1):
-        try:
-            return _remove(session, table, _near(doubles))
-        except _Conflict:
-            say("Another process changed the same files; trying again …")
-    return _remove(session, table, _near(doubles))
+    near = _near(doubles)
+    with naming_failures(table):
+        return retry_on_conflict(
+            lambda: _remove(session, table, near),
+            _TRIES,
+            lambda: on_note("Another process changed the same files; trying again …"),
+        )
 
 
 def forget_lost_files(table: str) -> list[str]:
-    """Take the data files that are not there out of the table's log, in one commit, and return them."""
+    """Remove data files that do not exist from the table's log, in one commit, and return their paths."""
     try:
         return list(open_table(table).repair()["files_removed"])
     except Exception as error:
         raise PipelineError(
-            f"The lost files of {table} cannot be taken out of its log: {delta_message(error)}. Nothing was changed."
+            f"The lost files of {table} cannot be removed from its log: {delta_message(error)}. Nothing was changed."
         ) from error
 
 
-class _Conflict(PipelineError):
-    """Another process changed the same files."""
-
-
 def _archives(sink: Identity | None, settings: Settings, table: str) -> bool:
-    """Return whether a query archives to a table; also when it may, as far as a file of an earlier version tells."""
+    """Return whether a query archives to a table, or may do so according to the file of an earlier version."""
     if sink is None or sink.kind != "delta" or sink.fields.get("holds", "records") != "records":
         return False
     return locate(str(sink.fields.get("table", "")), settings.home).rstrip("/") == table.rstrip("/")
 
 
 def _position(files: FolderReader) -> dict[tuple[str, int], int] | None:
-    """Return the offsets from which on a query's newest batch reads; None when they are not known."""
+    """Return the offsets at which a query's newest batch starts; None when they are not known."""
     numbers = layout.batches(files.names("offsets"))
     if len(numbers) < 2:
         return None
@@ -169,49 +169,48 @@ def _position(files: FolderReader) -> dict[tuple[str, int], int] | None:
     return before.kafka_ends()
 
 
-def _beyond(
-    position: Mapping[tuple[str, int], int] | None, wanted: Mapping[TopicPartition, Sequence[OffsetRange]]
+def _is_beyond(
+    position: Mapping[tuple[str, int], int] | None, missing: Mapping[TopicPartition, Sequence[OffsetRange]]
 ) -> bool:
     if position is None:
-        return not wanted
-    return all(ranges[-1].end <= position.get(place, 0) for place, ranges in wanted.items())
+        return not missing
+    return all(ranges[-1].end <= position.get(place, 0) for place, ranges in missing.items())
 
 
-def _read(session: "SparkSession", kafka: KafkaCluster, topic: str, found: KafkaComparison) -> "DataFrame":
-    """Return the lacking records of a topic, and those that lie between them."""
+def _read_missing(session: "SparkSession", kafka: KafkaCluster, topic: str, comparison: KafkaComparison) -> "DataFrame":
+    """Return the missing records of a topic, and those that lie between them."""
     runs: list[dict[int, tuple[int, int]]] = []
-    for place, ranges in found.lacking.items():
+    for place, ranges in comparison.lacking.items():
         if place.topic == topic:
             for number, run in enumerate(joined(ranges, _RUNS)):
                 if number == len(runs):
                     runs.append({})
                 runs[number][place.partition] = run
     frames = [records.read_offsets(session, kafka, topic, run) for run in runs]
-    return reduce(lambda one, other: one.unionAll(other), frames)
+    return reduce(lambda first, second: first.unionAll(second), frames)
 
 
 def _remove(session: "SparkSession", table: str, near: str) -> RemovalResult:
-    doubled = _doubled(session, table, near).persist()  # found once, and few
+    doubled = _doubled(session, table, near).persist()  # computed once, and small
     try:
-        with told(table):
-            found = doubled.selectExpr("sum(IF(kinds = 1, copies - 1, 0))", "count_if(kinds > 1)").first()
-            assert found is not None
-            if found[0]:
-                _replace(session, table, doubled.where("kinds = 1"), near)
+        counts = doubled.selectExpr("sum(IF(kinds = 1, copies - 1, 0))", "count_if(kinds > 1)").first()
+        assert counts is not None
+        if counts[0]:
+            _replace(session, table, doubled.where("kinds = 1"), near)
     finally:
         doubled.unpersist()
-    return RemovalResult(found[0] or 0, found[1])
+    return RemovalResult(counts[0] or 0, counts[1])
 
 
 def _near(places: Mapping[TopicPartition, Sequence[OffsetRange]]) -> str:
-    """Return a condition that most other records do not meet; Delta skips files by it."""
+    """Return a condition that excludes most other records, so that Delta can skip files."""
     first = min(ranges[0].start for ranges in places.values())
     last = max(ranges[-1].end - 1 for ranges in places.values())
     return f"offset BETWEEN {first} AND {last}"
 
 
 def _doubled(session: "SparkSession", table: str, near: str) -> "DataFrame":
-    """Return the places that hold more than one record: how many, of how many kinds, and the one to keep."""
+    """Return the offsets with more than one record: how many copies, how many different ones, and which to keep."""
     from pyspark.sql import functions as F
 
     best: Column = F.struct(F.col("rejected").isNotNull(), F.col("event_time"))
@@ -225,9 +224,9 @@ def _doubled(session: "SparkSession", table: str, near: str) -> "DataFrame":
 
 
 def _replace(session: "SparkSession", table: str, doubled: "DataFrame", near: str) -> None:
-    """Delete all records of these places and insert the one to keep: one commit, whatever others do meanwhile."""
+    """Delete all records of these offsets and insert the record to keep, in one atomic commit."""
     gone = doubled.selectExpr(*(f"{name} AS _{name}" for name in KEY), "NULL AS kept")
-    # Without a place of its own a row matches nothing, and is inserted.
+    # A row with null keys matches nothing, and is inserted.
     kept = doubled.selectExpr(*(f"NULL AS _{name}" for name in KEY), "kept")
     gone.unionByName(kept).createOrReplaceTempView("respool_doubled")
     match = " AND ".join(f"a.{name} = d._{name}" for name in KEY)
@@ -240,21 +239,19 @@ def _replace(session: "SparkSession", table: str, doubled: "DataFrame", near: st
     session.sql(" ".join(clauses))
 
 
-@contextmanager
-def told(table: str) -> Iterator[None]:
-    """Tell what Spark says of a failed step; nothing of the step has been done then."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
+def naming_failures(table: str) -> AbstractContextManager[None]:
+    """Raise PipelineError for a step that Spark could not do, for the length of a `with` block."""
+    return translate_errors(partial(_failure, table))
 
-    try:
-        yield
-    except (PySparkException, Py4JJavaError) as error:
-        if is_delta_conflict(error):
-            raise _Conflict(
-                f"Another process changed the same files of {table} meanwhile. Nothing of this step was done; run the "
-                "same command again."
-            ) from error
-        raise PipelineError(
-            f"Spark could not change {table}: {innermost_cause(error)} Nothing of this step was done. Spark's log "
-            "under the home (logs/spark.log) tells more."
-        ) from error
+
+def _failure(table: str, error: Exception) -> PipelineError:
+    """Return how to report a step that Spark could not do; nothing of the step was done."""
+    if is_delta_conflict(error):
+        return PipelineError(
+            f"Another process changed the same files of {table} meanwhile. Nothing of this step was done; run the "
+            "same command again."
+        )
+    return PipelineError(
+        f"Spark could not change {table}: {innermost_cause(error)} Nothing of this step was done. Spark's log "
+        "under the home (logs/spark.log) has the details."
+    )

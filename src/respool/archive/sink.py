@@ -26,12 +26,12 @@ _SPARK = {"spark.sql.maxConcurrentOutputFileWriters": "8"}
 def archive_topic(
     name: str, topic: str, decoder: JsonDecoder, *, table: str | None = None, timezone: str = "UTC"
 ) -> Pipeline:
-    """Return a pipeline that archives a topic; rejected records are in the archive too, and need no topic of their own.
+    """Return a pipeline that archives a topic; rejected records are archived too, and need no separate topic.
 
     Args:
         name: The pipeline's name.
         topic: The topic.
-        decoder: How its event times are read.
+        decoder: The decoder of its event times.
         table: The archive's path or URL; `<topic>_table` under the home's `archive` by default.
         timezone: The zone in which event times without a zone are read.
     """
@@ -49,7 +49,14 @@ def archive_topic(
 
 
 def archive_pipeline(pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline that archives what another one reads, where `respool reprocess` will look for it."""
+    """Return the pipeline that archives what another pipeline reads, where `respool reprocess` looks for it.
+
+    >>> respool.archive_pipeline(respool.find_pipeline("visit-counts")).name
+    'visit-counts-archive'
+
+    Raises:
+        PipelineError: The pipeline has no decoder.
+    """
     if pipeline.decode is None:
         raise PipelineError(f"The pipeline {pipeline.name} has no decoder, so its records have no event time.")
     return archive_topic(
@@ -63,11 +70,11 @@ def archive_pipeline(pipeline: Pipeline) -> Pipeline:
 
 @dataclass(frozen=True)
 class _Run:
-    """What the sink remembers of a run of a query from batch to batch.
+    """What the sink keeps for a run of a query from batch to batch.
 
     Attributes:
-        archived: What was known at the last batch.
-        settled: A batch of this run had nothing but new records. Later ones have too, but for rare cases.
+        archived: The highest archived offsets at the last batch.
+        settled: Whether a batch of this run had only new records. Later batches have too, with rare exceptions.
     """
 
     archived: ArchivedOffsets
@@ -76,42 +83,42 @@ class _Run:
 
 @dataclass(frozen=True)
 class ArchiveSink:
-    """Records to a Delta table, each once. A batch makes one commit, or none when it has nothing new.
+    """Writes each record once to a Delta table. A batch makes one commit, or none when it has no new record.
 
     The table's first version, 0, is the empty table. Two processes must not archive the same topic in the same table at
-    the same moment.
+    the same time.
 
     Attributes:
         table: The table's path or URL; a relative path is one under the home's `archive`.
-        decoder: How event times were read.
+        decoder: The decoder of event times.
     """
 
     table: str
     decoder: JsonDecoder
     _runs: dict[str, _Run] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def beside(self, suffix: str) -> "ArchiveSink":
+    def with_suffix(self, suffix: str) -> "ArchiveSink":
         """Return an archive of the same records, with a suffix to its name."""
         return ArchiveSink(f"{self.table.rstrip('/')}{suffix}", self.decoder)
 
     def describe(self) -> str:
-        """Return a few words for `respool pipelines`."""
+        """Return a short description for `respool pipelines`."""
         return f"Delta table {self.table}"
 
     def identity(self) -> Identity:
-        """Return what tells this archive from other places."""
+        """Return the identity of this archive."""
         return table_identity(self.table, "records")
 
-    def on_replay(self) -> str:
-        """Return what becomes of a batch that comes again, for the plan of a rewind."""
-        return "Records that the archive has already are left out."
+    def replay_note(self) -> str:
+        """Return what happens when a batch is replayed, for the plan of a rewind."""
+        return "Records that the archive already has are skipped."
 
     def output(self, home: Path) -> SinkOutput:
-        """Return where the records can be read again."""
+        """Return where the records can be read."""
         return SinkOutput(f"delta:{locate(self.table, home)}", KEY)
 
     def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
-        """Nothing to make: the first write creates the table."""
+        """Do nothing: the first write creates the table."""
 
     def write(self, frame: "DataFrame", write: WriteContext) -> None:
         """Append the records of `frame` that the table lacks."""
@@ -129,7 +136,7 @@ class ArchiveSink:
 
 
 def _append_lacking(frame: "DataFrame", table: str, archived: ArchivedOffsets) -> bool:
-    """Append what the table lacks, and return whether that was all: for batches that may well be replayed ones."""
+    """Append the records that the table lacks, and return whether all were new; for batches that may be replayed."""
     from pyspark.sql import functions as F
 
     frame = frame.persist()  # read once, so that rejected records are counted once
@@ -144,7 +151,7 @@ def _append_lacking(frame: "DataFrame", table: str, archived: ArchivedOffsets) -
 
 
 def _append_new(frame: "DataFrame", table: str, archived: ArchivedOffsets) -> bool:
-    """Append what the table lacks, and return whether that was all: reads the batch once when all of it is new."""
+    """Append the records that the table lacks, and return whether all were new; if so, the batch is read once."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -154,19 +161,19 @@ def _append_new(frame: "DataFrame", table: str, archived: ArchivedOffsets) -> bo
     first = replayed.get["first"]
     if first is None:
         return True
-    # A second commit, and Spark counts the batch's records twice: rare, as it takes another writer meanwhile.
+    # A second commit, and Spark counts the batch's records twice. Rare: it takes another writer at the same time.
     last = max(archived.ends.values())
     _append(_lacking(frame.where(archived.maybe()), table, archived, first, last), table, archived)
     return False
 
 
 def _lacking(frame: "DataFrame", table: str, archived: ArchivedOffsets, first: int, last: int) -> "DataFrame":
-    """Return the records that the table lacks, when none of `frame` that it has lies outside these offsets."""
-    there = read(frame.sparkSession, table, archived.version).where(f"offset BETWEEN {first} AND {last}")
-    return frame.join(there.select(*KEY), list(KEY), "left_anti").select(*frame.columns)
+    """Return the records of `frame` that the table lacks; it has none of them outside these offsets."""
+    present = read(frame.sparkSession, table, archived.version).where(f"offset BETWEEN {first} AND {last}")
+    return frame.join(present.select(*KEY), list(KEY), "left_anti").select(*frame.columns)
 
 
 def _append(frame: "DataFrame", table: str, archived: ArchivedOffsets) -> None:
-    # Delta makes no commit of an append without rows.
+    # Delta does not commit an append without rows.
     writer = frame.write.format("delta").mode("append").partitionBy(*PARTITION_COLUMNS)
     writer.option("userMetadata", archived.to_json()).save(table)

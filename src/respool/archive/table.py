@@ -1,4 +1,4 @@
-"""The archive's table: its columns, where it is, how it reads event times, and its compaction."""
+"""The archive's table: its columns, its location, how event times are read, and its compaction."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,13 +19,9 @@ if TYPE_CHECKING:
 PARTITION_COLUMNS = ("event_date", "event_hour")
 COLUMNS = (*records.COLUMNS, "event_time", *PARTITION_COLUMNS, "rejected")
 KEY = ("topic", "partition", "offset")
-_SCHEMA = (
-    "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestamp_type INT, key BINARY, value BINARY, "
-    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>, event_time TIMESTAMP, event_date DATE, event_hour INT, "
-    "rejected STRING"
-)
-# Of a new table. Delta sums its log up after every tenth commit by default, which takes longer than a batch; a batch's
-# commit is small, and quickly read. Statistics are for the columns by which somebody looks for records.
+_SCHEMA = f"{records.SCHEMA}, event_time TIMESTAMP, event_date DATE, event_hour INT, rejected STRING"
+# Of a new table. By default Delta checkpoints its log every ten commits, which takes longer than a batch; a batch's
+# commit is small and quickly read. Statistics are kept for the columns by which records are searched.
 _DELTA = {
     "delta.checkpointInterval": "100",
     "delta.dataSkippingStatsColumns": "topic,partition,offset,timestamp,event_time",
@@ -35,11 +31,11 @@ _SEVERAL = "several"  # the schema of an archive whose records were decoded in m
 
 @dataclass(frozen=True)
 class Size:
-    """How large a table is.
+    """The size of a table.
 
     Attributes:
-        files: The files of its current version.
-        bytes: What they take.
+        files: The number of files of its current version.
+        bytes: Their size in bytes.
     """
 
     files: int
@@ -51,9 +47,9 @@ class Reading:
     """How event times are read, kept in the table's properties.
 
     Attributes:
-        event_time: The field that holds the event time.
-        timezone: The zone of event times that name none.
-        schema: The fields of an event: what lacks them is rejected.
+        event_time: The field of the event time.
+        timezone: The zone of event times without a zone.
+        schema: The fields of an event: records that lack them are rejected.
     """
 
     event_time: str
@@ -67,7 +63,7 @@ class Reading:
 
     @staticmethod
     def from_properties(properties: Mapping[str, str]) -> "Reading | None":
-        """Return what a table's properties say; None for a table that respool did not make."""
+        """Return how a table's properties describe it; None for a table that respool did not create."""
         try:
             return Reading(*(properties[f"respool.{name}"] for name in ("event_time", "timezone", "schema")))
         except KeyError:
@@ -87,28 +83,28 @@ class Reading:
         return JsonDecoder(self.schema, self.event_time)
 
     def is_decoded_as(self, other: "Reading") -> bool:
-        """Return whether records are decoded as by another, however the two schemas are spelled."""
+        """Return whether another reading decodes records in the same way, regardless of how its schema is spelled."""
         return not self.has_several_decoders and self.decoder().identity() == other.decoder().identity()
 
     def check(self, table: str, other: "Reading") -> None:
-        """Raise PipelineError when `other`, a pipeline's way, gives events other times than this, a table's own."""
+        """Raise PipelineError when `other`, of a pipeline, reads other event times than this, of a table."""
         if self.event_time != other.event_time:
             raise PipelineError(
                 f"The archive {table} takes event times from the field {self.event_time}, the pipeline from "
-                f"{other.event_time}. Give the pipeline an archive of its own."
+                f"{other.event_time}. Give the pipeline its own archive."
             )
         if self.timezone != other.timezone:
             raise PipelineError(
-                f"The archive {table} reads event times that name no zone in {self.timezone}, the pipeline in "
-                f"{other.timezone}. Run it with --timezone {self.timezone}, or give it an archive of its own."
+                f"The archive {table} reads event times without a zone in {self.timezone}, the pipeline in "
+                f"{other.timezone}. Run it with --timezone {self.timezone}, or give it its own archive."
             )
 
 
 def to_archive(frame: "DataFrame", decoder: JsonDecoder) -> "DataFrame":
-    """Return records as the archive keeps them; rejected ones are counted for the batch line.
+    """Return records with the archive's columns; rejected records are counted for the batch line.
 
-    Date and hour are those of the event time in UTC, whatever the session's time zone. A record that does not decode
-    has none of the three, and says why.
+    Date and hour are those of the event time in UTC, regardless of the session's time zone. For a record that does not
+    decode all three are null, and `rejected` holds the reason.
     """
     from pyspark.sql import functions as F
 
@@ -124,27 +120,27 @@ def to_archive(frame: "DataFrame", decoder: JsonDecoder) -> "DataFrame":
 
 
 def locate(table: str, home: Path) -> str:
-    """Return where a table is: a relative path is one under the home's `archive`, others are taken as they are."""
+    """Return a table's location: a relative path is under the home's `archive`, others are unchanged."""
     if scheme_of(table) is not None:
         return table
     return str((home / "archive" / Path(table).expanduser()).absolute())
 
 
 def require(table: str) -> None:
-    """Raise PipelineError when a table of this machine is not there; of another place Spark must tell."""
+    """Raise PipelineError when a local table does not exist; Spark reports tables in other filesystems."""
     if table.startswith("/") and not (Path(table) / "_delta_log").is_dir():
         raise _missing(table)
 
 
 def create(spark: "SparkSession", table: str, reading: Reading) -> None:
-    """Make the table when it is missing, and refuse one that is no archive or reads event times in another way."""
+    """Create the table if it is missing; raise PipelineError if it is not an archive or reads other event times."""
     partitions = ", ".join(PARTITION_COLUMNS)
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS {identifier(table)} ({_SCHEMA}) USING DELTA PARTITIONED BY ({partitions}) "
         f"TBLPROPERTIES ({table_properties({**_DELTA, **reading.to_properties()})})"
     )
-    found = spark.read.format("delta").load(table).columns
-    lacking = [name for name in COLUMNS if name not in found]
+    columns = spark.read.format("delta").load(table).columns
+    lacking = [name for name in COLUMNS if name not in columns]
     if lacking:
         raise PipelineError(
             f"The table {table} is not an archive: it has no column {lacking[0]}. Give the pipeline another table."
@@ -160,7 +156,7 @@ def create(spark: "SparkSession", table: str, reading: Reading) -> None:
 
 
 def read(spark: "SparkSession", table: str, version: int) -> "DataFrame":
-    """Return a fixed version of the table: reading it makes no conflict with a compaction that runs meanwhile."""
+    """Return a fixed version of the table: reading it does not conflict with a concurrent compaction."""
     return spark.read.format("delta").option("versionAsOf", version).load(table)
 
 
@@ -170,16 +166,17 @@ def optimize(
     days: Sequence[date | None] | None = None,
     on_day: Callable[[int], None] = lambda number: None,
 ) -> tuple[Size, Size]:
-    """Make few large files of many small ones, hour by hour, and return the sizes before and after.
+    """Merge small files into few large files, hour by hour, and return the sizes before and after.
 
-    No record changes, and readers and the archiving query go on meanwhile. The small files stay on the disk for those
-    who still read an earlier version, until somebody vacuums the table.
+    No record changes, and readers and the archiving query are not interrupted. The small files stay on disk for readers
+    of earlier versions, until the table is vacuumed.
 
     Args:
         spark: A session.
         table: The table's path or URL.
-        days: The dates to compact, each in a commit of its own, None for the rejected records; by default all at once.
-        on_day: Called before each with its number.
+        days: The dates to compact, each in a separate commit, None for the rejected records; by default all dates in
+            one commit.
+        on_day: Called before each date with its number.
     """
     from pyspark.errors import AnalysisException
 
@@ -205,8 +202,8 @@ def _of_day(day: date | None) -> str:
 
 def _missing(table: str) -> PipelineError:
     return PipelineError(
-        f"There is no archive at {table}. Name another, or make it by running the pipeline that archives the topic: "
-        "respool run visits-archive, browser-visits-archive, or one of your own."
+        f"There is no archive at {table}. Name another table, or create it by running the pipeline that archives the "
+        "topic: respool run visits-archive, browser-visits-archive, or your own."
     )
 
 

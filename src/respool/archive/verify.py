@@ -1,132 +1,132 @@
-"""Check an archive: every record of its topics is there, once, and every data file can be read. Nothing is changed."""
+"""Check an archive: it has every record of its topics once, and every data file can be read. Nothing is changed."""
 
 from collections.abc import Iterator, Sequence
 
-from respool.archive.contents import ArchiveContents, PartitionContents
 from respool.archive.kafka_check import KafkaComparison, PartitionInKafka
+from respool.archive.model import ArchiveContents, PartitionContents
 from respool.findings import CheckResult, Finding, check, note
 from respool.kafka.offsets import OffsetRange, shared, total
 from respool.text import plural
 
 _SHOWN = 3  # ranges of offsets that a finding names
-_LOST = "If a copy of the table has them, bring them back from there. Nothing else has them."
+_LOST = "If a copy of the table has them, restore them from there. Nothing else has them."
 
 
 def verify(
-    facts: ArchiveContents, kafka: KafkaComparison | None, why_not: str = "", fix: str = "respool archive verify --fix"
+    contents: ArchiveContents,
+    kafka: KafkaComparison | None,
+    why_not: str = "",
+    fix: str = "respool archive verify --fix",
 ) -> tuple[CheckResult, ...]:
-    """Return what was checked, each thing ok or what is amiss and what to do.
+    """Return the results of all checks, each ok or with what is wrong and what to do.
 
     Args:
-        facts: What the archive holds.
-        kafka: What Kafka has of its topics; None when it could not be asked.
-        why_not: Why it could not.
-        fix: The command that puts right what can be.
+        contents: The contents of the archive.
+        kafka: The comparison with its topics in Kafka; None when no broker could be asked.
+        why_not: Why not.
+        fix: The command that repairs the archive.
     """
     return (
-        check("data files", _files(facts, fix)),
-        check("each record once", _doubles(facts, fix)),
-        check("no record missing", _gaps(facts, kafka, fix)),
-        check("records before the first", _heads(facts, kafka, fix)),
+        check("data files", _files(contents, fix)),
+        check("each record once", _doubles(contents, fix)),
+        check("no record missing", _gaps(contents, kafka, fix)),
+        check("records before the first", _heads(contents, kafka, fix)),
         check("compared with Kafka", _kafka(kafka, why_not)),
-        check("rejected records", _rejected(facts)),
+        check("rejected records", _rejected(contents)),
     )
 
 
-def _files(facts: ArchiveContents, fix: str) -> Iterator[Finding]:
-    for one in facts.damaged:
-        if one.missing:
+def _files(contents: ArchiveContents, fix: str) -> Iterator[Finding]:
+    for file in contents.damaged:
+        if file.missing:
             yield Finding(
-                f"{one.path} is not there, though the table's log names it.",
-                f"Bring it back from a copy. Without one, {fix} --forget-lost-files takes it out of the table, and "
-                "refills what Kafka still has of it.",
+                f"{file.path} does not exist, though the table's log names it.",
+                f"Restore it from a copy. Without a copy, {fix} --forget-lost-files removes it from the table, and "
+                "refills the records that Kafka still has.",
             )
         else:
             yield Finding(
-                f"{one.path} cannot be read: {one.why}.",
-                "See that this account may read it, and that its store answers. If the file itself is damaged, bring "
-                "it back from a copy; without one, move it away: it counts as lost then.",
+                f"{file.path} cannot be read: {file.why}.",
+                "Check that this account may read it, and that its store responds. If the file itself is damaged, "
+                "restore it from a copy; without a copy, move it away: it then counts as lost.",
             )
-    if facts.nameless:
+    if contents.nameless:
         yield Finding(
-            f"{facts.nameless:,} records have no topic, partition or offset: respool did not write them.",
-            "Delete them from the table, or archive into one of its own.",
+            f"{contents.nameless:,} records have no topic, partition or offset: respool did not write them.",
+            "Delete them from the table, or archive into a separate table.",
         )
 
 
-def _doubles(facts: ArchiveContents, fix: str) -> Iterator[Finding]:
-    for one in facts.places:
-        if one.surplus:
+def _doubles(contents: ArchiveContents, fix: str) -> Iterator[Finding]:
+    for partition in contents.places:
+        if partition.surplus:
             yield Finding(
-                f"{one.place}: {plural(one.surplus, 'record')} too many, at {_offsets(one.doubles)}.",
-                f"Leave one of each: {fix}",
+                f"{partition.place}: {plural(partition.surplus, 'duplicate record')} at {_offsets(partition.doubles)}.",
+                f"Keep one record per offset: {fix}",
             )
 
 
-def _gaps(facts: ArchiveContents, kafka: KafkaComparison | None, fix: str) -> Iterator[Finding]:
-    for one in facts.places:
-        found = kafka.places.get(one.place) if kafka else None
-        if not one.gaps:
+def _gaps(contents: ArchiveContents, kafka: KafkaComparison | None, fix: str) -> Iterator[Finding]:
+    for partition in contents.places:
+        in_kafka = kafka.places.get(partition.place) if kafka else None
+        if not partition.gaps:
             continue
-        if found is None:
+        if in_kafka is None:
             yield Finding(
-                f"{one.place}: {plural(one.missing, 'offset')} missing, {_offsets(one.gaps)}.",
-                "Kafka can tell whether these are records, and whether it still has them: name it with "
+                f"{partition.place}: {plural(partition.missing, 'offset')} missing, {_offsets(partition.gaps)}.",
+                "Only Kafka shows whether these are records, and whether it still has them: name a broker with "
                 "--bootstrap-servers.",
             )
             continue
-        between = [OffsetRange(one.first, one.last + 1)]
-        if here := shared(found.records, between):
+        between = [OffsetRange(partition.first, partition.last + 1)]
+        if refillable := shared(in_kafka.records, between):
             yield Finding(
-                f"{one.place}: {plural(total(here), 'record')} missing, {_offsets(here)}. Kafka has {_them(here)}.",
+                f"{partition.place}: {plural(total(refillable), 'record')} missing, {_offsets(refillable)}. Kafka has "
+                f"{_them(refillable)}.",
                 f"Refill: {fix}",
             )
-        yield from _gone(one, found, shared(found.gone, between))
-        if empty := shared(found.empty, between):
+        yield from _gone(partition, in_kafka, shared(in_kafka.gone, between))
+        if empty := shared(in_kafka.empty, between):
             yield note(
-                f"{one.place}: Kafka has no record at {_offsets(empty)} either: transaction markers, or records that "
-                "compaction took away.",
+                f"{partition.place}: Kafka has no record at {_offsets(empty)} either: transaction markers, or records "
+                "that compaction removed.",
                 "",
             )
 
 
-def _gone(one: PartitionContents, found: PartitionInKafka, gone: Sequence[OffsetRange]) -> Iterator[Finding]:
-    """Tell of offsets that nobody has: those as short as what Kafka shows to be markers are most likely the same."""
-    marker = max((empty.size for empty in found.empty), default=0)
+def _gone(partition: PartitionContents, in_kafka: PartitionInKafka, gone: Sequence[OffsetRange]) -> Iterator[Finding]:
+    """Yield findings on offsets that nobody has; gaps no longer than known transaction markers are likely markers."""
+    marker = max((empty.size for empty in in_kafka.empty), default=0)
     lost = [gap for gap in gone if gap.size > marker]
     if lost:
         yield Finding(
-            f"{one.place}: {plural(total(lost), 'offset')} missing, {_offsets(lost)}. Kafka no longer has "
+            f"{partition.place}: {plural(total(lost), 'offset')} missing, {_offsets(lost)}. Kafka no longer has "
             f"{_them(lost)}.",
             _LOST,
         )
     if likely := [gap for gap in gone if gap.size <= marker]:
         yield note(
-            f"{one.place}: {plural(total(likely), 'offset')} missing that Kafka no longer has, {_offsets(likely)}; "
-            "most likely transaction markers, as Kafka has them further on.",
+            f"{partition.place}: {plural(total(likely), 'offset')} missing that Kafka no longer has, "
+            f"{_offsets(likely)}; most likely transaction markers, as Kafka has them further on.",
             "",
         )
 
 
-def _heads(facts: ArchiveContents, kafka: KafkaComparison | None, fix: str) -> Iterator[Finding]:
-    for one in facts.places:
-        found = kafka.places.get(one.place) if kafka else None
-        head = [OffsetRange(0, one.first)]
-        if not one.first:
+def _heads(contents: ArchiveContents, kafka: KafkaComparison | None, fix: str) -> Iterator[Finding]:
+    for partition in contents.places:
+        in_kafka = kafka.places.get(partition.place) if kafka else None
+        before = [OffsetRange(0, partition.first)]
+        if not partition.first:
             continue
-        if found is None:
-            yield note(f"{one.place}: the archive starts at offset {one.first:,}.", "")
+        start = f"{partition.place}: the archive starts at offset {partition.first:,}."
+        if in_kafka is None:
+            yield note(start, "")
             continue
-        if here := shared(found.records, head):
-            yield Finding(
-                f"{one.place}: the archive starts at offset {one.first:,}. Kafka has {plural(total(here), 'record')} "
-                f"before it, {_offsets(here)}.",
-                f"Refill: {fix}",
-            )
-        if gone := shared(found.gone, head):
-            yield note(
-                f"{one.place}: the archive starts at offset {one.first:,}. Kafka no longer has {_offsets(gone)}.", ""
-            )
+        if refillable := shared(in_kafka.records, before):
+            records = plural(total(refillable), "record")
+            yield Finding(f"{start} Kafka has {records} before it, {_offsets(refillable)}.", f"Refill: {fix}")
+        if gone := shared(in_kafka.gone, before):
+            yield note(f"{start} Kafka no longer has {_offsets(gone)}.", "")
 
 
 def _kafka(kafka: KafkaComparison | None, why_not: str) -> Iterator[Finding]:
@@ -134,26 +134,28 @@ def _kafka(kafka: KafkaComparison | None, why_not: str) -> Iterator[Finding]:
         yield note(f"Kafka was not asked. {why_not}".rstrip(), "")
         return
     for topic in kafka.absent:
-        yield note(f"There is no topic {topic} at {kafka.servers} any more.", "")
+        yield note(f"The topic {topic} no longer exists at {kafka.servers}.", "")
     for place, why in kafka.other.items():
         yield Finding(
             f"{place} at {kafka.servers} {why}: it is not the topic that was archived.",
-            "Name the right cluster with --bootstrap-servers. A topic that was made anew needs an archive of its own.",
+            "Name the right cluster with --bootstrap-servers. A topic that was created again needs its own archive.",
         )
-    behind = {place: one.behind for place, one in kafka.places.items() if one.behind > 0}
+    behind = {place: in_kafka.behind for place, in_kafka in kafka.places.items() if in_kafka.behind > 0}
     if behind:
         each = ", ".join(f"{place} {count:,}" for place, count in behind.items())
         yield note(f"The archive is {plural(sum(behind.values()), 'offset')} behind Kafka: {each}.", "")
 
 
-def _rejected(facts: ArchiveContents) -> Iterator[Finding]:
-    rejected = sum(one.rejected for one in facts.places)
+def _rejected(contents: ArchiveContents) -> Iterator[Finding]:
+    rejected = sum(partition.rejected for partition in contents.places)
     if rejected:
-        yield note(f"{rejected:,} of {plural(facts.records, 'record')} do not decode. They are kept as they came.", "")
+        yield note(
+            f"{rejected:,} of {plural(contents.records, 'record')} do not decode. They are archived unchanged.", ""
+        )
 
 
 def _offsets(ranges: Sequence[OffsetRange]) -> str:
-    few = ", ".join(str(one) for one in ranges[:_SHOWN])
+    few = ", ".join(str(offsets) for offsets in ranges[:_SHOWN])
     more = len(ranges) - _SHOWN
     word = "offset" if total(ranges) == 1 else "offsets"
     return f"{word} {few}" + (f" and {plural(more, 'range')} more" if more > 0 else "")

@@ -1,30 +1,22 @@
-"""Whose a checkpoint is: the pipeline that it belongs to, and the process that runs on it now.
+"""Which pipeline owns a checkpoint, what it is a fork of, and where a fork was promoted to.
 
 _respool/run.json        the pipeline that ran last, what it reads, where it writes
 _respool/fork.json       what the checkpoint is a fork of
-_respool/promoted.json   where a fork went, when it became the checkpoint of its pipeline
+_respool/promoted.json   the checkpoint that a fork was promoted to
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from respool.checkpoint.journal import history
 from respool.errors import CheckpointError, DamagedFileError
-from respool.identity import Identity, read_identity
+from respool.identity import Identity, read_identity, results_from_text
 from respool.locations import OWN
-from respool.pipeline import results
 from respool.sinks import protocol
-from respool.sinks.protocol import ReadableSink, SinkOutput
 from respool.storage.folder import FolderReader
 from respool.storage.open import open_writer
 from respool.untrusted import Fields, Malformed, parse_json
-
-if TYPE_CHECKING:
-    from respool.pipeline.definition import Pipeline
-
 
 T = TypeVar("T")
 
@@ -41,17 +33,17 @@ class RunRecord:
     Attributes:
         pipeline: Its name.
         topic: The topic that it reads.
-        sink: Where it writes, for people.
-        on_replay: What its sink does with a batch that comes again, for people.
+        sink: Where it writes, for messages.
+        on_replay: What its sink does with a replayed batch, for messages.
         timezone: The zone in which results are rendered.
-        results: How they relate to event time, for people.
+        results: How they relate to event time, for messages.
         spark: The version of Spark.
-        fingerprint: Its code and settings, as `respool.pipeline.fingerprint` tells them; None when nothing is known.
-        output: Where its results can be read again, `kafka:TOPIC` or `delta:TABLE`; empty when they cannot.
+        fingerprint: Its code and settings, by `respool.pipeline.fingerprint`; None when they were not recorded.
+        output: Where its results can be read back, `kafka:TOPIC` or `delta:TABLE`; empty when they cannot.
         output_key: The columns that identify a result there.
-        fixed: What must stay as it is while the checkpoint lives.
-        sink_identity: Where it writes, for comparisons; None when that was not kept.
-        results_identity: How results relate to event time, for comparisons; None when nothing is known.
+        fixed: Parameters that must not change while the checkpoint exists.
+        sink_identity: Where it writes, for comparisons; None when that was not recorded.
+        results_identity: How results relate to event time, for comparisons; None when that was not recorded.
     """
 
     pipeline: str
@@ -70,7 +62,7 @@ class RunRecord:
 
     @staticmethod
     def from_json(facts: Fields) -> "RunRecord":
-        """Return what was kept of a pipeline; another version of respool may have kept less, or more.
+        """Return the record of a pipeline; another version of respool may have recorded fewer or more fields.
 
         Raises:
             Malformed: A field is of another type.
@@ -84,27 +76,7 @@ class RunRecord:
             fixed=facts.text_by_name("fixed") if "fixed" in facts else {},
             sink_identity=_identity(facts, "sink_identity")
             or protocol.identity_from_text(texts["sink"], texts["on_replay"]),
-            results_identity=_identity(facts, "results_identity") or results.identity_from_text(texts["results"]),
-        )
-
-    @staticmethod
-    def of(pipeline: "Pipeline", home: Path | None = None) -> "RunRecord":
-        """Return what is kept of a pipeline; `home` is where sinks put files of their own."""
-        relation, sink = pipeline.results, pipeline.sink
-        output = sink.output(home) if home is not None and isinstance(sink, ReadableSink) else SinkOutput("")
-        return RunRecord(
-            pipeline=pipeline.name,
-            topic=pipeline.topic,
-            sink=pipeline.sink.describe(),
-            on_replay=pipeline.sink.on_replay(),
-            timezone=pipeline.timezone,
-            results=relation.describe() if relation is not None else "",
-            output=output.address,
-            output_key=output.key,
-            spark=metadata.version("pyspark"),
-            fixed=pipeline.fixed,
-            sink_identity=protocol.identity_of(sink),
-            results_identity=relation.identity() if relation is not None else None,
+            results_identity=_identity(facts, "results_identity") or results_from_text(texts["results"]),
         )
 
 
@@ -115,12 +87,12 @@ class ForkRecord:
     Attributes:
         savepoint: The name of the savepoint.
         location: The savepoint's folder or URL.
-        batch: The newest batch in it: what the fork did came after it.
+        batch: The newest batch in it; the fork's own batches come after it.
         checkpoint: The checkpoint that the savepoint was made from.
         query_id: The id of that query.
-        sink: Where that query writes, for people; empty when it is not known.
+        sink: Where that query writes, for messages; empty when it is unknown.
         created: When the savepoint was made.
-        sink_identity: Where that query writes, for comparisons; None when it is not known.
+        sink_identity: Where that query writes, for comparisons; None when it is unknown.
     """
 
     savepoint: str
@@ -135,7 +107,7 @@ class ForkRecord:
 
 @dataclass(frozen=True)
 class PromotionRecord:
-    """Where a fork went: the checkpoint that it became, and the id of the journal that made it so."""
+    """The checkpoint that a fork was promoted to, and the id of the journal of that change."""
 
     checkpoint: str
     journal: str
@@ -147,7 +119,7 @@ def read_run_record(files: FolderReader) -> RunRecord | None:
 
 
 def fork_of(files: FolderReader) -> ForkRecord | None:
-    """Return what a checkpoint is a fork of; None when it is none."""
+    """Return what a checkpoint is a fork of; None when it is not a fork."""
 
     def read(facts: Fields) -> ForkRecord:
         names = ("savepoint", "location", "checkpoint", "query_id", "sink", "created")
@@ -159,7 +131,7 @@ def fork_of(files: FolderReader) -> ForkRecord | None:
 
 
 def promotion_of(files: FolderReader) -> PromotionRecord | None:
-    """Return where a fork went; None when it was not promoted, or when that was taken back."""
+    """Return where a fork was promoted to; None when it was not promoted, or the promotion was undone."""
     promoted = _note(
         files, PROMOTED, lambda facts: PromotionRecord(facts.line("checkpoint"), facts.file_name("journal"))
     )
@@ -173,7 +145,7 @@ def promotion_of(files: FolderReader) -> PromotionRecord | None:
 
 
 def _note(files: FolderReader, path: str, read: Callable[[Fields], T]) -> T | None:
-    """Return the content of a small file of respool's own; None when it does not exist."""
+    """Return the content of a small file of respool; None when it does not exist."""
     try:
         return read(Fields(parse_json(files.read(path), max_bytes=_NOTE_BYTES)))
     except FileNotFoundError:

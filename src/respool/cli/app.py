@@ -1,6 +1,7 @@
 """What the files in `jobs/` call: respool's commands on one pipeline, under the name of a script."""
 
 import errno
+import logging
 import os
 import signal
 import sys
@@ -26,7 +27,7 @@ from respool.cli.commands import (
 from respool.cli.commands import doctor as commands_doctor
 from respool.cli.commands import topic as commands_topic
 from respool.cli.options import Commands
-from respool.cli.render.output import print_note
+from respool.cli.render.output import DownloadHandler, print_note
 from respool.errors import ChangeRefusedError, RespoolError
 
 
@@ -111,6 +112,9 @@ def main() -> None:
     """
     # Records, state and logs are for their owner only. The JVM, its workers and the broker inherit this.
     os.umask(0o077)
+    jars = logging.getLogger("respool.jars")
+    jars.setLevel(logging.INFO)
+    jars.addHandler(DownloadHandler())
     received: list[int] = []
 
     def interrupt(number: int, _: object) -> None:

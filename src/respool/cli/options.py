@@ -1,15 +1,19 @@
-"""Turns the library's UsageError into what typer prints for wrong usage, with exit code 2."""
+"""The options that several commands share, and how a UsageError is reported: as wrong usage, with exit code 2."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from respool import settings
-from respool.errors import BrokerError, UsageError
-from respool.kafka.cluster import KafkaCluster, check_embedded
+from respool.errors import UsageError
+from respool.kafka.connect import cluster as cluster
+from respool.kafka.connect import connect as connect
 from respool.settings import Settings
+
+if TYPE_CHECKING:
+    from respool.pipeline.definition import Pipeline
 
 
 class Commands(TyperGroup):
@@ -40,8 +44,62 @@ Savepoints = Annotated[
         metavar="PATH", help="Folder or URL of the savepoints.  [default: savepoints in the home; RESPOOL_SAVEPOINTS]"
     ),
 ]
+Where = Annotated[str, typer.Argument(metavar="PATH", help="A pipeline's name, a folder, or a URL such as s3://…")]
+Reason = Annotated[str | None, typer.Option(help="Why, for the history.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, and stop.")]
+Stopped = Annotated[
+    bool, typer.Option("--stopped", help="The query has ended, though its checkpoint looks as if it ran.")
+]
+AllowDataLoss = Annotated[bool, typer.Option("--allow-data-loss", help="Go on though the source has lost records.")]
+SinkOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND[:PLACE]",
+        help="Where the query writes, if respool did not run it: delta:PATH, files:PATH, kafka:TOPIC, …",
+    ),
+]
+AcceptForeign = Annotated[
+    bool,
+    typer.Option(
+        "--accept-foreign-journal",
+        help="Carry out a journal in the checkpoint that this installation did not write: by another host or user, or "
+        "for another folder that this one is a copy of. You have read its steps, and trust who wrote them.",
+    ),
+]
+Master = Annotated[str | None, typer.Option(help="Spark's master.  [default: local[*]; RESPOOL_MASTER]")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs in place of text for people.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+PipelineArgument = Annotated[
+    str, typer.Argument(metavar="PIPELINE", help="A name of `respool pipelines`, or module:object.")
+]
+StartArgument = Annotated[str, typer.Argument(metavar="START", help="The span's first moment, in ISO 8601.")]
+EndArgument = Annotated[str, typer.Argument(metavar="END", help="The moment behind the span.")]
+ArchiveOption = Annotated[
+    str | None,
+    typer.Option(metavar="PATH", help="The archive's table.  [default: the pipeline's, under the home's archive]"),
+]
+LiveCheckpoint = Annotated[
+    str | None,
+    typer.Option(metavar="PATH", help="The live query's checkpoint.  [default: the pipeline's, under the home]"),
+]
+Slice = Annotated[
+    str, typer.Option("--slice", metavar="TIME", help="About how much event time is computed in one step.")
+]
+AllowPartial = Annotated[
+    bool,
+    typer.Option("--allow-partial", help="Continue though the archive lacks records that the live query has read."),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the pipeline, as the live query has it."),
+]
+Timezone = Annotated[
+    str | None,
+    typer.Option(metavar="ZONE", help="Zone of times that name none, and of results, as for the live query."),
+]
+BROKEN = 3  # the exit code of `verify` and `audit` when something is broken
 
 
 def load(**flags: Any) -> Settings:
@@ -49,41 +107,29 @@ def load(**flags: Any) -> Settings:
     return settings.load(flags)
 
 
+def configured_pipeline(name: str, assignments: list[str], settings: Settings) -> "Pipeline":
+    """Return a pipeline with the parameters of respool.toml and of --set."""
+    [pipeline] = configured_pipelines([name], assignments, settings)
+    return pipeline
+
+
+def configured_pipelines(names: list[str], assignments: list[str], settings: Settings) -> "list[Pipeline]":
+    """Return pipelines with the parameters of respool.toml, then those of --set for all that have them."""
+    from respool.pipeline.registry import find_pipeline, parameters, section_values
+
+    values = section_values(names, settings.pipelines)
+    known = {name: {parameter.name for parameter in parameters(name)} for name in names}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not (key and equals):
+            raise UsageError(f"--set {assignment} is not NAME=VALUE")
+        having = [name for name in names if key in known[name]]
+        for name in having or names[:1]:  # a parameter that no pipeline has is reported by the first
+            values[name][key] = value
+    return [find_pipeline(name, values[name]) for name in names]
+
+
 def require_answer(json: bool, yes: bool, dry_run: bool) -> None:
     """Refuse to ask a program for its consent."""
     if json and not (yes or dry_run):
         raise UsageError("--json cannot ask: add --yes or --dry-run")
-
-
-def connect(found: Settings) -> KafkaCluster:
-    """Return the Kafka of these settings, once a broker answers there."""
-    from respool.kafka import topics
-
-    kafka = cluster(found)
-    if not topics.is_reachable(kafka):
-        embedded = not (found.bootstrap_servers or found.kafka.get("bootstrap.servers"))
-        step = (
-            "See: respool broker status, respool broker logs."
-            if embedded
-            else "Check the address, and the [kafka] table of respool.toml."
-        )
-        raise BrokerError(f"No Kafka broker answers at {kafka.bootstrap_servers}. {step}")
-    return kafka
-
-
-def cluster(found: Settings) -> KafkaCluster:
-    """Return the Kafka of these settings; it is not asked for an answer, but the embedded broker must run."""
-    from respool.local import broker
-
-    servers = found.bootstrap_servers or found.kafka.get("bootstrap.servers")
-    options = {name: value for name, value in found.kafka.items() if name != "bootstrap.servers"}
-    if servers:
-        return KafkaCluster(servers, options)
-    check_embedded(options)
-    address = broker.address(found.home)
-    if address is None:
-        raise BrokerError(
-            f"No broker runs for the home {found.home}. Start one with: respool broker start, "
-            "or name another Kafka with --bootstrap-servers."
-        )
-    return KafkaCluster(address, options)

@@ -108,8 +108,8 @@ def _look_at(records: "DataFrame", decoder: JsonDecoder) -> "DataFrame":
         is_read = F.col(_READ).isNotNull()
         parsed = F.coalesce(F.col(_READ), parsed)
         valid, alone = is_read | valid, is_read | alone
-    found = records.select(*map(quote, kept), parsed.alias(_PARSED), valid.alias(_VALID), alone.alias(_ALONE))
-    timed = found.withColumn(_TIME, F.expr(_event_time(_field(decoder.event_time))))
+    columns = records.select(*map(quote, kept), parsed.alias(_PARSED), valid.alias(_VALID), alone.alias(_ALONE))
+    timed = columns.withColumn(_TIME, F.expr(_event_time(_field(decoder.event_time))))
     return timed.withColumn("rejected", F.expr(_reason(schema, decoder)))
 
 
@@ -117,9 +117,9 @@ def _fields(decoder: JsonDecoder) -> "list[Column]":
     """Return the fields of an event, from what `_look_at` has found."""
     from pyspark.sql import functions as F
 
-    found = {name: _field(name) for name in decoder.fields()}
-    found[decoder.event_time] = _TIME
-    return [F.expr(f"{sql} AS {quote(name)}") for name, sql in found.items()]
+    columns = {name: _field(name) for name in decoder.fields()}
+    columns[decoder.event_time] = _TIME
+    return [F.expr(f"{sql} AS {quote(name)}") for name, sql in columns.items()]
 
 
 def _parse_schema(decoder: JsonDecoder) -> "StructType":
@@ -288,7 +288,7 @@ def _required(kind: "DataType", value: str, path: str = "", depth: int = 0) -> I
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, StructType):
-        fields = [(one, f"{value}.{quote(one.name)}", f"{path}.{one.name}".lstrip(".")) for one in kind]
+        fields = [(field, f"{value}.{quote(field.name)}", f"{path}.{field.name}".lstrip(".")) for field in kind]
         for field, inner, name in fields:
             if not field.nullable:
                 yield f"{value} IS NOT NULL AND {inner} IS NULL" if path else f"{inner} IS NULL", name

@@ -69,7 +69,9 @@ class DeltaLog:
     def commit(self, version: int) -> Commit | None:
         """Return a version; None when the log no longer has it."""
         if version not in self._commits:
-            paths = {f"_delta_log/{one:020}.json": one for one in range(max(0, version - _CHUNK + 1), version + 1)}
+            paths = {
+                f"_delta_log/{number:020}.json": number for number in range(max(0, version - _CHUNK + 1), version + 1)
+            }
             for path, data in self._files.read_many(list(paths)).items():
                 if isinstance(data, Exception) and not isinstance(data, FileNotFoundError):
                     raise read_error(f"{self._files.root}/{path}", data) from data

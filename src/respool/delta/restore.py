@@ -151,7 +151,7 @@ def rehearse(table: "DeltaTable", step: RestoreTable) -> str | None:
         log = Path(folder, "_delta_log")
         log.mkdir()
         for version, actions in enumerate(commits):
-            (log / f"{version:020}.json").write_text("".join(json.dumps(one) + "\n" for one in actions))
+            (log / f"{version:020}.json").write_text("".join(json.dumps(action) + "\n" for action in actions))
         to = {None: None, step.from_version: 1}.get(step.to_version, 0)
         try:
             _commit(open_table(folder), _Change(to, step.app_id, step.to_batch, None), step.table)

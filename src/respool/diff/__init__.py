@@ -1,1 +1,1 @@
-"""What two runs wrote, compared: the rows only in one, the rows that differ."""
+"""Compare the outputs of two runs: the rows that only one has, and the rows that differ."""

@@ -1,12 +1,14 @@
-"""Two outputs, joined by key in Spark."""
+"""Compare two outputs, joined by key in Spark."""
 
 from typing import TYPE_CHECKING
 
-from respool.diff.model import VERDICTS, DiffReport, DiffRequest, DiffSummary, DiffVerdict, RowDifference
+from respool.diff.model import VERDICTS, DiffRequest, DiffSummary, DiffVerdict, RowDifference
+from respool.diff.report import DiffReport
 from respool.diff.rows import read_rows, row_text, with_row
 from respool.errors import DiffError
 from respool.kafka.cluster import KafkaCluster
 from respool.spark.failures import innermost_message
+from respool.spark.internals import translate_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -22,24 +24,23 @@ def compare(
     Args:
         spark: A session.
         kafka: The cluster of the topics; None when only tables are compared.
-        request: What is compared.
-        most: How many differences of each verdict are told in full.
-        output: A new folder to which all of them are written, as Parquet.
+        request: The two outputs, and how to compare them.
+        most: The number of differences of each verdict that are reported in full.
+        output: A new folder to which all differences are written, as Parquet.
 
     Raises:
-        DiffError: They cannot be compared.
+        DiffError: The outputs cannot be compared.
     """
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
 
-    try:
-        return _compare(spark, kafka, request, most, output)
-    except (PySparkException, Py4JJavaError) as error:
-        raise DiffError(
+    def refusal(error: Exception) -> DiffError:
+        return DiffError(
             f"The {request.a} and the {request.b} cannot be compared: {innermost_message(str(error))}\n"
-            "Check that both can "
-            "be read, and run this again; Spark's log under the home (logs/spark.log) tells more."
-        ) from error
+            "Check that both can be read, and run this again. Spark's log under the home (logs/spark.log) has the "
+            "details."
+        )
+
+    with translate_errors(refusal):
+        return _compare(spark, kafka, request, most, output)
 
 
 def _compare(
@@ -47,22 +48,22 @@ def _compare(
 ) -> DiffReport:
     from pyspark import StorageLevel
 
-    found = _joined(spark, kafka, request).persist(StorageLevel.MEMORY_AND_DISK)
+    joined = _joined(spark, kafka, request).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        counts = _counts(found, request)
-        summary = DiffSummary(**counts, columns=_by_column(found) if counts["differ"] else {})
+        counts = _counts(joined, request)
+        summary = DiffSummary(**counts, columns=_by_column(joined) if counts["differ"] else {})
         if output is not None:
-            _all(found).write.mode("errorifexists").parquet(output)
-        shown = [one for verdict in VERDICTS if counts[verdict] for one in _first(found, verdict, most)]
+            _all(joined).write.mode("errorifexists").parquet(output)
+        shown = [row for verdict in VERDICTS if counts[verdict] for row in _first(joined, verdict, most)]
     finally:
-        found.unpersist()
-    return DiffReport(summary, tuple(shown))
+        joined.unpersist()
+    return DiffReport(request, summary, tuple(shown), output)
 
 
 def _joined(spark: "SparkSession", kafka: KafkaCluster | None, request: DiffRequest) -> "DataFrame":
-    """Return a line for every key, with how many of its rows are `equal`, `differ`, are `only_a` or `only_b`.
+    """Return a row for every key, with how many of its rows are `equal`, `differ`, are `only_a` or `only_b`.
 
-    Of rows that are equal nothing else is kept, so that millions of them take little room.
+    For equal rows nothing else is kept, so that millions of them need little memory.
     """
     from pyspark.sql import functions as F
 
@@ -75,10 +76,10 @@ def _joined(spark: "SparkSession", kafka: KafkaCluster | None, request: DiffRequ
     ]
     both = sides[0].join(sides[1], ["keyed", "key"], "full_outer")
     both = both.where(F.coalesce("a_since", F.lit(False)) | F.coalesce("b_since", F.lit(False)))
-    a, b = (F.when(F.col(f"{one}_value").isNotNull(), F.col(f"{one}_rows")).otherwise(0) for one in "ab")
+    a, b = (F.when(F.col(f"{side}_value").isNotNull(), F.col(f"{side}_rows")).otherwise(0) for side in "ab")
     both = both.withColumn("alike", F.coalesce(F.col("keyed") & (F.col("a_value") == F.col("b_value")), F.lit(False)))
-    for one in "ab":  # most rows are alike, byte for byte, and need not be read
-        both = with_row(both, F.when(~F.col("alike"), F.col(f"{one}_value")), f"{one}_row", request)
+    for letter in "ab":  # most rows are equal, byte for byte, and need not be parsed
+        both = with_row(both, F.when(~F.col("alike"), F.col(f"{letter}_value")), f"{letter}_row", request)
     common = F.least(a, b)
     same = F.col("alike") | F.map_entries("a_row").eqNullSafe(F.map_entries("b_row"))
     columns = F.json_object_keys(F.col("key").cast("string"))
@@ -97,16 +98,16 @@ def _joined(spark: "SparkSession", kafka: KafkaCluster | None, request: DiffRequ
     return both.select(*kept, *counted)
 
 
-def _counts(found: "DataFrame", request: DiffRequest) -> dict[str, int]:
-    """Return how many rows there are of each kind.
+def _counts(joined: "DataFrame", request: DiffRequest) -> dict[str, int]:
+    """Return the number of rows of each kind.
 
     Raises:
-        DiffError: A column of the key is nowhere to be seen, or does not tell rows of a table apart.
+        DiffError: No row has a column of the key, or the key does not identify the rows of a table.
     """
     from pyspark.sql import functions as F
 
     columns = request.key_columns()
-    row = found.agg(
+    row = joined.agg(
         *[F.sum(name).alias(name) for name in ("equal", *VERDICTS, "a_clashes", "b_clashes")],
         *[F.bool_or(f"has_{number}").alias(f"has_{number}") for number, _ in enumerate(columns)],
     ).first()
@@ -114,22 +115,23 @@ def _counts(found: "DataFrame", request: DiffRequest) -> dict[str, int]:
     for side, clashes in ((request.a, row.a_clashes), (request.b, row.b_clashes)):
         if clashes and side.kind == "delta":
             raise DiffError(
-                f"The {side} has rows that are alike in {', '.join(columns)}: {clashes:,} more than it has such keys. "
-                "Name more columns with --key."
+                f"The key {', '.join(columns)} does not identify a row of the {side}: {clashes:,} rows share "
+                "a key with another row. Name more columns with --key."
             )
     for number, name in enumerate(columns):
         if row[f"has_{number}"] is False:
             raise DiffError(
-                f"No row of the {request.a}, and none of the {request.b}, has the column {name}. Name the columns that "
+                f"Neither the {request.a} nor the {request.b} has a row with the column {name}. Name the columns that "
                 "identify a row with --key."
             )
     return {name: row[name] or 0 for name in ("equal", *VERDICTS)}
 
 
-def _by_column(found: "DataFrame") -> dict[str, int]:
+def _by_column(joined: "DataFrame") -> dict[str, int]:
     from pyspark.sql import functions as F
 
-    names = found.where("differ > 0").select(F.explode(_changed()).alias("one")).groupBy("one.column").count()
+    changed = joined.where("differ > 0").select(F.explode(_changed()).alias("change"))
+    names = changed.groupBy("change.column").count()
     rows = names.orderBy(F.desc("count"), "column").limit(_COLUMNS).collect()
     return {row.column: row["count"] for row in rows}
 
@@ -147,15 +149,15 @@ def _changed() -> "Column":
             F.try_element_at("b_row", name).alias("b"),
         ),
     )
-    return F.filter(pairs, lambda one: ~one.a.eqNullSafe(one.b))
+    return F.filter(pairs, lambda pair: ~pair.a.eqNullSafe(pair.b))
 
 
-def _all(found: "DataFrame") -> "DataFrame":
+def _all(joined: "DataFrame") -> "DataFrame":
     """Return all differences: `verdict`, `key`, `rows`, the rows `a` and `b` as JSON, and the `columns` that differ."""
     from pyspark.sql import functions as F
 
     verdict = F.coalesce(*[F.when(F.col(name) > 0, F.lit(name)) for name in VERDICTS])
-    return found.where("differ + only_a + only_b > 0").select(
+    return joined.where("differ + only_a + only_b > 0").select(
         verdict.alias("verdict"),
         F.when(F.col("keyed"), _text("key")).alias("key"),
         F.expr("differ + only_a + only_b").alias("rows"),
@@ -166,17 +168,17 @@ def _all(found: "DataFrame") -> "DataFrame":
 
 
 def _text(name: str) -> "Column":
-    """Return bytes as text, or in hexadecimal where they are none."""
+    """Return bytes as text, or in hexadecimal if they are not valid UTF-8."""
     from pyspark.sql import functions as F
 
     text = F.col(name).cast("string")
     return F.when(F.is_valid_utf8(text), text).otherwise(F.concat(F.lit("0x"), F.hex(name)))
 
 
-def _first(found: "DataFrame", verdict: DiffVerdict, most: int) -> list[RowDifference]:
+def _first(joined: "DataFrame", verdict: DiffVerdict, most: int) -> list[RowDifference]:
     from pyspark.sql import functions as F
 
-    rows = found.where(F.col(verdict) > 0).orderBy("key").limit(most)
+    rows = joined.where(F.col(verdict) > 0).orderBy("key").limit(most)
     rows = rows.select(
         *("keyed", _text("key").alias("key"), F.col(verdict).alias("rows"), "a_row", "b_row"),
         F.when(F.col("differ") > 0, _changed()).alias("columns"),
@@ -190,6 +192,6 @@ def _difference(verdict: DiffVerdict, row: "Row") -> RowDifference:
         key=row.key if row.keyed else None,
         a=None if verdict == "only_b" else row.a_row,
         b=None if verdict == "only_a" else row.b_row,
-        columns={one.column: (one.a, one.b) for one in row.columns or ()},
+        columns={change.column: (change.a, change.b) for change in row.columns or ()},
         rows=row.rows,
     )

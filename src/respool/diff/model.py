@@ -1,4 +1,4 @@
-"""What is compared, and what is found; plain data."""
+"""The request and the result of a comparison; plain data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,15 +16,15 @@ VERDICTS: tuple[DiffVerdict, ...] = ("differ", "only_a", "only_b")
 
 @dataclass(frozen=True)
 class ComparedOutput:
-    """One of the two outputs.
+    """One of the two outputs that are compared.
 
     Attributes:
         kind: A Kafka topic or a Delta table.
         place: The topic, or the table's path or URL.
-        key: The columns that identify a row, as far as they are known.
+        key: The columns that identify a row; empty when they are not known.
         pipeline: The pipeline that writes it, when it was named by its checkpoint.
         timezone: The zone in which that pipeline renders times.
-        reach: How far that pipeline has read.
+        reach: The position up to which that pipeline has read.
     """
 
     kind: Kind
@@ -36,25 +36,26 @@ class ComparedOutput:
 
     @property
     def address(self) -> str:
-        """Where it is, for programs."""
+        """Its kind and location, machine-readable."""
         return f"{self.kind}:{self.place}"
 
     def __str__(self) -> str:
-        """Return it for people."""
+        """Return its kind and location, human-readable."""
         return f"{'topic' if self.kind == 'kafka' else 'table'} {self.place}"
 
 
 @dataclass(frozen=True)
 class Cutoff:
-    """Which rows count: those written after a moment. A row that either side has written since is compared.
+    """Which rows are compared: those that either output has written after a moment.
 
     Attributes:
-        batch: A record of a topic counts when its header names a later batch.
-        time: A record whose header names no batch counts when its timestamp is not earlier. A row of a table counts
-            when it is not the same in the version of that time.
-        offsets: Such a record of the topic `output` counts from these offsets on, by partition, whatever its time.
-        version: A row of the table `output` counts when it is not the same in this version.
-        output: Whose offsets and version these are, as `Side.address`; None for A.
+        batch: A record of a topic is compared when its header names a later batch.
+        time: A record whose header names no batch is compared when its timestamp is not earlier. A row of a table is
+            compared when it differs from the version of that time.
+        offsets: A record without such a header, of the topic `output`, is compared from these offsets on, by
+            partition, regardless of its time.
+        version: A row of the table `output` is compared when it differs from this version.
+        output: The output of these offsets and this version, as `ComparedOutput.address`; None for A.
     """
 
     batch: int | None = None
@@ -66,14 +67,14 @@ class Cutoff:
 
 @dataclass(frozen=True)
 class DiffRequest:
-    """What is to be compared.
+    """Which outputs to compare, and how.
 
     Attributes:
-        a: The one.
-        b: The other.
-        since: Which rows count.
-        key: The columns that identify a row, in place of what is known; none to take what is known.
-        ignore: Columns that are left out.
+        a: The first output.
+        b: The second output.
+        since: Which rows are compared.
+        key: The columns that identify a row; empty for those that the pipelines define.
+        ignore: Columns that are not compared.
     """
 
     a: ComparedOutput
@@ -88,9 +89,9 @@ class DiffRequest:
         return self.a.kind != self.b.kind
 
     def key_columns(self) -> tuple[str, ...]:
-        """Return the columns by which rows are compared; none for the keys of records, or for whole rows.
+        """Return the columns by which rows are matched; empty for the keys of records, or for whole rows.
 
-        Raises DiffError when the two sides do not go together.
+        Raises DiffError when the two outputs have no common key.
         """
         if self.key:
             return self.key
@@ -98,31 +99,31 @@ class DiffRequest:
             table, topic = (self.a, self.b) if self.a.kind == "delta" else (self.b, self.a)
             if not (table.key or topic.key):
                 raise DiffError(
-                    f"The {topic} is to be compared with the {table}, and nothing tells which columns identify a row. "
-                    "Name them with --key, or name the pipelines in place of what they write."
+                    f"To compare the {topic} with the {table}, respool must know which columns identify a row. Name "
+                    "them with --key, or name the pipelines instead of their outputs."
                 )
             return table.key or topic.key
         if self.a.kind == "kafka":
             return ()
         if self.a.key and self.b.key and self.a.key != self.b.key:
             raise DiffError(
-                f"The rows of the {self.a} are known by {', '.join(self.a.key)}, those of the {self.b} by "
-                f"{', '.join(self.b.key)}. Name the columns to compare them by with --key."
+                f"The rows of the {self.a} are identified by {', '.join(self.a.key)}, those of the {self.b} by "
+                f"{', '.join(self.b.key)}. Name the columns that identify a row in both with --key."
             )
         return self.a.key or self.b.key
 
 
 @dataclass(frozen=True)
 class RowDifference:
-    """A row that differs, or that only one side has.
+    """A row that differs, or that only one output has.
 
     Attributes:
         verdict: Which of these.
-        key: Its key as text; None for a row that has none.
-        a: Its columns in A, each as JSON; None when A lacks it.
-        b: Its columns in B.
-        columns: Those that differ, with their values in A and in B, as JSON; None for one that is not there.
-        rows: How many such rows there are: more than one only for rows without a key.
+        key: Its key as text; None for a row without a key.
+        a: Its columns in A, each as JSON; None when A lacks the row.
+        b: Its columns in B, each as JSON; None when B lacks the row.
+        columns: The columns that differ, with their values in A and in B, as JSON; None for a missing value.
+        rows: The number of such rows: above 1 only for rows without a key.
     """
 
     verdict: DiffVerdict
@@ -135,14 +136,14 @@ class RowDifference:
 
 @dataclass(frozen=True)
 class DiffSummary:
-    """How many rows are alike and how many are not.
+    """The numbers of equal and different rows.
 
     Attributes:
         equal: Rows that are the same.
-        differ: Rows that both have, with other values.
+        differ: Rows that both have, with different values.
         only_a: Rows that only A has.
         only_b: Rows that only B has.
-        columns: How many rows differ in each column, the most first.
+        columns: The number of rows that differ in each column, the highest first.
     """
 
     equal: int
@@ -153,25 +154,12 @@ class DiffSummary:
 
     @property
     def different(self) -> int:
-        """How many rows are not alike."""
+        """The number of rows that are not equal."""
         return self.differ + self.only_a + self.only_b
 
 
-@dataclass(frozen=True)
-class DiffReport:
-    """What a comparison has found.
-
-    Attributes:
-        summary: The counts.
-        differences: The first differences of each verdict, by key.
-    """
-
-    summary: DiffSummary
-    differences: tuple[RowDifference, ...]
-
-
 def cutoff_after(manifest: SavepointManifest) -> Cutoff:
-    """Return which rows of an output count as written after a savepoint."""
+    """Return the cutoff after which rows of an output were written since a savepoint."""
     sink = manifest.sink
-    offsets = {int(one): end for one, end in sink.offsets.items()} if sink.offsets is not None else None
+    offsets = {int(number): end for number, end in sink.offsets.items()} if sink.offsets is not None else None
     return Cutoff(manifest.batch, manifest.created, offsets, sink.version, sink.output)

@@ -1,7 +1,7 @@
-"""The rows of a topic or a table, in a form in which both can be compared.
+"""Read the rows of a topic or a table, in a form in which both can be compared.
 
-A row is a map from the names of its columns to their values, each as JSON in one way of writing: fields of objects by
-name, no spaces, numbers by their value. A column that is null is as one that is not there.
+A row is a map from column names to values, each as canonical JSON: fields of objects sorted by name, no spaces, numbers
+by their value. A null column is treated as a missing column.
 """
 
 from collections.abc import Iterable
@@ -18,11 +18,11 @@ from respool.spark.sql import quote
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# What stands in place of a column's name for a value that is no JSON object: another JSON value, a text, bytes.
+# The column name of a value that is not a JSON object: another JSON value, a text, bytes.
 _SCALAR, _TEXT, _BYTES = "value", "text", "bytes"
-# Numbers that Spark's JSON would round: it keeps 38 digits, and 17 of those written with an exponent.
+# Numbers that Spark's JSON would round: it keeps 38 digits, and 17 of a number with an exponent.
 _ROUNDED = r"[:\[,\s-]\d(?:[\d.]{38,}|[\d.]{16,}[eE])"
-# How two tables show their times: all digits, in one zone.
+# How times of tables are rendered: all digits, in one zone.
 _EXACT = {
     "timeZone": "UTC",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -33,17 +33,17 @@ _EXACT = {
 def read_rows(
     spark: "SparkSession", kafka: KafkaCluster | None, request: DiffRequest, side: ComparedOutput
 ) -> "DataFrame":
-    """Return the rows of one side as `keyed`, `key`, `value`, `rows`, `since` and `clashes`.
+    """Return the rows of one output as `keyed`, `key`, `value`, `rows`, `since` and `clashes`.
 
-    `keyed` tells whether a row has a key; else `key` is the row itself, and `rows` counts such rows. `value` holds the
-    bytes of a row, null where it was withdrawn; `with_row` reads them. `since` tells whether the row counts. `clashes`
-    is how many rows of a table stand under a key that another one has already.
+    `keyed` is true for a row with a key; otherwise `key` is the row itself, and `rows` counts such rows. `value` holds
+    the bytes of a row, null if it was withdrawn; `with_row` parses them. `since` is true for rows that are compared.
+    `clashes` is the number of rows of a table that share their key with another row.
 
     Args:
         spark: A session.
         kafka: The cluster; needed for a topic.
-        request: What is compared.
-        side: The side.
+        request: The two outputs, and how to compare them.
+        side: The output to read.
     """
     if side.kind == "kafka":
         assert kafka is not None
@@ -52,24 +52,24 @@ def read_rows(
 
 
 def _topic_rows(spark: "SparkSession", kafka: KafkaCluster, request: DiffRequest, side: ComparedOutput) -> "DataFrame":
-    """Return the newest record of every key, and all records without one: `key`, `value`, `since`, `at`.
+    """Return the newest record of every key, and all records without a key: `key`, `value`, `since`, `at`.
 
-    Where rows are known by columns, with the `fields` of the value.
+    If rows are identified by columns, the `fields` of the value are included.
     """
     from pyspark.sql import functions as F
 
     starts, ends = topics.start_offsets(kafka, side.place), topics.end_offsets(kafka, side.place)
     span = {partition: (starts[partition], end) for partition, end in ends.items()}
-    found = records.read_offsets(spark, kafka, side.place, span)
+    frame = records.read_offsets(spark, kafka, side.place, span)
     since = _is_since(request, side).alias("since")
-    found = found.select("key", "value", "partition", "offset", F.col("timestamp").alias("at"), since)
+    frame = frame.select("key", "value", "partition", "offset", F.col("timestamp").alias("at"), since)
     identity = [F.concat(F.lit(b"k"), F.col("key"))]
     kept: tuple[str, ...] = ("key", "value", "since")
-    if columns := request.key_columns():  # a record without a key is known by its columns
-        found, kept = _with_fields(found, F.col("value"), "fields"), (*kept, "fields")
+    if columns := request.key_columns():  # a record without a key is identified by its columns
+        frame, kept = _with_fields(frame, F.col("value"), "fields"), (*kept, "fields")
         identity.append(F.concat(F.lit("c"), _key_text(columns)).cast("binary"))
     identity.append(F.concat_ws(":", F.lit("o"), "partition", "offset").cast("binary"))
-    return newest_records(found.withColumn("id", F.coalesce(*identity)), "id", kept)
+    return newest_records(frame.withColumn("id", F.coalesce(*identity)), "id", kept)
 
 
 def _is_since(request: DiffRequest, side: ComparedOutput) -> "Column":
@@ -113,7 +113,7 @@ def _version_rows(
 
     reader = spark.read.format("delta")
     table = (reader if version is None else reader.option("versionAsOf", version)).load(side.place)
-    zones = (one.timezone for one in sorted((request.a, request.b), key=lambda one: one.kind == "delta"))
+    zones = (output.timezone for output in sorted((request.a, request.b), key=lambda output: output.kind == "delta"))
     zone = next(filter(None, zones), "UTC")
 
     def json(names: Iterable[str]) -> "Column":
@@ -123,27 +123,27 @@ def _version_rows(
 
     columns = request.key_columns()
     by_columns = request.mixed or not columns
-    found = table.select(
+    frame = table.select(
         (F.lit(None).cast("binary") if by_columns else json(columns)).alias("key"),
         json(name for name in table.columns if name not in request.ignore or name in columns).alias("value"),
         *(F.lit(True).alias("since"), F.lit(0).alias("at")),
     )
-    return _by_key(_with_fields(found, F.col("value"), "fields") if request.mixed else found, request)
+    return _by_key(_with_fields(frame, F.col("value"), "fields") if request.mixed else frame, request)
 
 
-def _by_key(found: "DataFrame", request: DiffRequest) -> "DataFrame":
-    """Return rows by their keys: by columns of their `fields` if they have them, those without a key by themselves."""
+def _by_key(frame: "DataFrame", request: DiffRequest) -> "DataFrame":
+    """Return rows by their keys: by columns of their `fields` if present; a row without a key is its own key."""
     from pyspark.sql import functions as F
 
-    if "fields" in found.columns:  # a tombstone has none, but has done its work: what it withdraws is gone
-        found = found.where("fields IS NOT NULL").withColumn("keyed", F.lit(True))
-        found = found.withColumn("key", _key_text(request.key_columns()).cast("binary"))
+    if "fields" in frame.columns:  # a tombstone has no fields, and the record that it withdraws is already gone
+        frame = frame.where("fields IS NOT NULL").withColumn("keyed", F.lit(True))
+        frame = frame.withColumn("key", _key_text(request.key_columns()).cast("binary"))
     else:
-        found = found.withColumn("keyed", F.col("key").isNotNull()).where("keyed OR (since AND value IS NOT NULL)")
-        found = with_row(found, F.when(~F.col("keyed"), F.col("value")), "row", request)
-        found = found.withColumn("key", F.coalesce("key", F.to_json("row").cast("binary")))
+        frame = frame.withColumn("keyed", F.col("key").isNotNull()).where("keyed OR (since AND value IS NOT NULL)")
+        frame = with_row(frame, F.when(~F.col("keyed"), F.col("value")), "row", request)
+        frame = frame.withColumn("key", F.coalesce("key", F.to_json("row").cast("binary")))
     newest = F.max_by(F.struct("value", "since"), "at").alias("kept")
-    grouped = found.groupBy("keyed", "key").agg(newest, F.count("*").alias("number"))
+    grouped = frame.groupBy("keyed", "key").agg(newest, F.count("*").alias("number"))
     return grouped.select(
         *("keyed", "key", "kept.value", "kept.since"),
         F.when(F.col("keyed"), 1).otherwise(F.col("number")).cast("bigint").alias("rows"),
@@ -151,49 +151,49 @@ def _by_key(found: "DataFrame", request: DiffRequest) -> "DataFrame":
     )
 
 
-def with_row(found: "DataFrame", value: "Column", name: str, request: DiffRequest) -> "DataFrame":
-    """Return a frame with one more column: the row in the bytes of `value`, without the columns to be ignored."""
+def with_row(frame: "DataFrame", value: "Column", name: str, request: DiffRequest) -> "DataFrame":
+    """Return a frame with one more column: the row parsed from the bytes of `value`, without the ignored columns."""
     from pyspark.sql import functions as F
 
-    found = _with_fields(found, value, name)
+    frame = _with_fields(frame, value, name)
     if not request.ignore:
-        return found
-    return found.withColumn(name, F.map_filter(name, lambda column, _: ~column.isin(*request.ignore)))
+        return frame
+    return frame.withColumn(name, F.map_filter(name, lambda column, _: ~column.isin(*request.ignore)))
 
 
-def _with_fields(found: "DataFrame", value: "Column", name: str) -> "DataFrame":
-    """Return a frame with one more column: all columns of the row in `value`; null where that is null."""
+def _with_fields(frame: "DataFrame", value: "Column", name: str) -> "DataFrame":
+    """Return a frame with one more column: all columns of the row in `value`; null if that is null."""
     from pyspark.sql import functions as F
 
-    before, (data, text, json, whole) = found.columns, ("_data", "_text", "_json", "_whole")
-    found = found.withColumn(data, value)
-    found = found.withColumn(text, F.when(F.is_valid_utf8(F.col(data).cast("string")), F.col(data).cast("string")))
-    # In brackets, so that nothing may follow: Spark's parser would ignore it.
+    before, (data, text, json, whole) = frame.columns, ("_data", "_text", "_json", "_whole")
+    frame = frame.withColumn(data, value)
+    frame = frame.withColumn(text, F.when(F.is_valid_utf8(F.col(data).cast("string")), F.col(data).cast("string")))
+    # In brackets: Spark's parser ignores anything after a complete value.
     bracketed = F.when(~F.col(text).rlike(_ROUNDED), F.concat(F.lit("["), F.col(text), F.lit("]")))
-    found = found.withColumn(json, F.try_parse_json(bracketed))
+    frame = frame.withColumn(json, F.try_parse_json(bracketed))
     only = F.try_variant_get(F.col(json), "$[1]", "variant").isNull()
-    found = found.withColumn(whole, F.when(only, F.try_variant_get(F.col(json), "$[0]", "variant")))
-    found = found.withColumn(name, F.try_variant_get(F.col(whole), "$", "map<string,variant>"))
-    columns = F.transform_values(name, lambda _, one: F.to_json(one))
+    frame = frame.withColumn(whole, F.when(only, F.try_variant_get(F.col(json), "$[0]", "variant")))
+    frame = frame.withColumn(name, F.try_variant_get(F.col(whole), "$", "map<string,variant>"))
+    columns = F.transform_values(name, lambda _, field: F.to_json(field))
     fields = (
-        F.when(F.col(name).isNotNull(), F.map_filter(columns, lambda _, one: one != "null"))
+        F.when(F.col(name).isNotNull(), F.map_filter(columns, lambda _, json: json != "null"))
         .when(F.col(whole).isNotNull(), F.create_map(F.lit(_SCALAR), F.to_json(F.col(whole))))
         .when(F.col(text).isNotNull(), F.create_map(F.lit(_TEXT), _json_text(F.col(text))))
         .when(F.col(data).isNotNull(), F.create_map(F.lit(_BYTES), _json_text(F.hex(data))))
     )
-    return found.withColumn(name, fields).select(*before, name)
+    return frame.withColumn(name, fields).select(*before, name)
 
 
 def row_text(row: "Column") -> "Column":
     """Return a row as JSON."""
     from pyspark.sql import functions as F
 
-    pairs = F.transform(F.map_entries(row), lambda one: F.concat(_json_text(one.key), F.lit(":"), one.value))
+    pairs = F.transform(F.map_entries(row), lambda entry: F.concat(_json_text(entry.key), F.lit(":"), entry.value))
     return F.concat(F.lit("{"), F.array_join(pairs, ","), F.lit("}"))
 
 
 def _key_text(columns: tuple[str, ...]) -> "Column":
-    """Return the key of `fields` as JSON; null where there are none."""
+    """Return the key from `fields` as JSON; null if there are no fields."""
     from pyspark.sql import functions as F
 
     pairs = [F.concat(_json_text(F.lit(name)), F.lit(":"), F.try_element_at("fields", F.lit(name))) for name in columns]
@@ -202,7 +202,7 @@ def _key_text(columns: tuple[str, ...]) -> "Column":
 
 
 def _json_text(text: "Column") -> "Column":
-    """Return a text as JSON writes it."""
+    """Return a text as a JSON string."""
     from pyspark.sql import functions as F
 
     array = F.to_json(F.array(text))

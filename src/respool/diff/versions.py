@@ -1,4 +1,4 @@
-"""How far both queries have read, and which versions of a table are compared."""
+"""Which versions of a table are compared, and whether both queries have read the same records."""
 
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def then_version(request: DiffRequest, side: ComparedOutput) -> int | None:
-    """Return the version of a table at the moment since which rows count; None when all rows do.
+    """Return the version of a table at the cutoff; None when all rows are compared.
 
     Raises:
-        DiffError: The table has no such version, or its log no longer tells.
+        DiffError: The table has no such version, or its log no longer reaches back to the time.
     """
     since = request.since
     if side.kind == "kafka":
@@ -27,7 +27,7 @@ def then_version(request: DiffRequest, side: ComparedOutput) -> int | None:
         newest = open_table(side.place).version()
         if since.version > newest:
             raise DiffError(
-                f"The {side} has no version {since.version}: its newest is {newest}. Name one of 0 to {newest}."
+                f"The {side} has no version {since.version}; its newest is {newest}. Name a version from 0 to {newest}."
             )
         return since.version
     return None if since.time is None else _version_at(open_table(side.place), side, since.time)
@@ -47,22 +47,23 @@ def check_columns(request: DiffRequest, side: ComparedOutput) -> None:
 
 
 def _version_at(table: "DeltaTable", side: ComparedOutput, time: datetime) -> int | None:
-    commits = sorted((int(one["version"]), int(one["timestamp"])) for one in table.history() if "timestamp" in one)
+    history = [commit for commit in table.history() if "timestamp" in commit]
+    commits = sorted((int(commit["version"]), int(commit["timestamp"])) for commit in history)
     earlier = [version for version, stamp in commits if EPOCH + timedelta(milliseconds=stamp) < time]
     if earlier:
         return max(earlier)
     if commits and commits[0][0] == 0:
         return None
     raise DiffError(
-        f"The log of the {side} no longer tells what it held at {time_text(time)}: it begins with version "
+        f"The log of the {side} does not reach back to {time_text(time)}: it starts at version "
         f"{commits[0][0] if commits else table.version()}. Name a later time, or a version with --since-version."
     )
 
 
 def unequal(a: QueryPosition, b: QueryPosition) -> str | None:
-    """Return what one query has read and the other has not, for people; None when both have read the same.
+    """Return which query has read more than the other, human-readable; None when both have read the same records.
 
-    A partition that one of them does not know yet is taken as not read at all.
+    A partition that is missing in one of them counts as not read at all.
     """
     places = {*a.ends, *b.ends}
     ahead = {place: a.ends.get(place, 0) - b.ends.get(place, 0) for place in places}
@@ -78,8 +79,8 @@ def unequal(a: QueryPosition, b: QueryPosition) -> str | None:
     return None
 
 
-def _earlier(one: QueryPosition, other: QueryPosition) -> bool:
-    return one.watermark is None or (other.watermark is not None and one.watermark < other.watermark)
+def _earlier(first: QueryPosition, second: QueryPosition) -> bool:
+    return first.watermark is None or (second.watermark is not None and first.watermark < second.watermark)
 
 
 def _records(count: int) -> str:

@@ -16,7 +16,13 @@ from respool.times import EPOCH
 if TYPE_CHECKING:
     import confluent_kafka
 
-_SILENCE = 30.0  # seconds without a record that is known to be there, before reading gives up
+_SILENCE = 30.0  # seconds without a record although the topic has more, before reading gives up
+_OPTIONS = {
+    "group.id": "respool",  # librdkafka requires one; no consumer joins it
+    "enable.auto.commit": False,
+    "auto.offset.reset": "earliest",
+    "enable.partition.eof": True,
+}
 _HELD = 10_000  # records of one partition held in memory while another one is behind
 
 
@@ -44,9 +50,9 @@ def has_records(kafka: KafkaCluster, topic: str, partition: int, first: int, end
     first, end = max(first, starts[partition]), min(end, ends[partition])
     if first >= end:
         return False
-    found = _read(kafka, topic, {partition: first}, {partition: end}, None, False)
-    with closing(found):
-        return next(found, None) is not None
+    records = _read(kafka, topic, {partition: first}, {partition: end}, None, False)
+    with closing(records):
+        return next(records, None) is not None
 
 
 def read(
@@ -90,15 +96,9 @@ def _limited(records: Generator[Record, None, None], limit: int | None) -> Itera
 def _read(
     kafka: KafkaCluster, topic: str, starts: dict[int, int], ends: dict[int, int], newest: int | None, follow: bool
 ) -> Generator[Record, None, None]:
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import TopicPartition
 
-    options = {
-        "group.id": "respool",  # librdkafka asks for one; nothing joins it
-        "enable.auto.commit": False,
-        "auto.offset.reset": "earliest",
-        "enable.partition.eof": True,
-    }
-    consumer = make_client(Consumer, kafka, options)
+    consumer = make_consumer(kafka)
     try:
         merged = _merged(kafka, consumer, topic, starts, ends)
         # Every partition gave its newest ones: of those, the newest of the topic.
@@ -125,21 +125,23 @@ def _merged(
     """
     from confluent_kafka import TopicPartition
 
-    waiting: dict[int, deque[Record]] = {one: deque() for one in starts if starts[one] < ends[one]}
+    waiting: dict[int, deque[Record]] = {
+        partition: deque() for partition in starts if starts[partition] < ends[partition]
+    }
     unread = set(waiting)
     paused: set[int] = set()
     consumer.assign([TopicPartition(topic, partition, starts[partition]) for partition in waiting])
     while waiting:
-        lacking = {one for one, records in waiting.items() if not records}
+        lacking = {partition for partition, records in waiting.items() if not records}
         if not lacking:
-            oldest = min(waiting, key=lambda one: (waiting[one][0].timestamp, one))
+            oldest = min(waiting, key=lambda partition: (waiting[partition][0].timestamp, partition))
             yield waiting[oldest].popleft()
         elif done := lacking - unread:
             for partition in done:
                 del waiting[partition]
         else:
             if back := lacking & paused:
-                consumer.resume([TopicPartition(topic, one) for one in back])
+                consumer.resume([TopicPartition(topic, partition) for partition in back])
                 paused -= back
             for partition, offset, record in _arrivals(kafka, consumer, topic):
                 if partition not in unread:
@@ -158,18 +160,47 @@ def _arrivals(
     kafka: KafkaCluster, consumer: "confluent_kafka.Consumer", topic: str
 ) -> Iterator[tuple[int, int, Record | None]]:
     """Wait for records and yield those that came, with partition and offset; None at the end of a partition."""
-    deadline = time.monotonic() + _SILENCE
-    while (first := consumer.poll(0.2)) is None:
-        if time.monotonic() > deadline:
-            raise BrokerError(
-                f"The broker at {kafka.bootstrap_servers} sent nothing more of '{topic}' for {_SILENCE:.0f} seconds. "
-                "Check that it runs, and read again."
-            )
-    for message in [first, *consumer.consume(1_000, 0)]:
+    for message in next_messages(kafka, consumer, topic, 1_000):
         partition, offset = message.partition(), message.offset()
         assert partition is not None
         assert offset is not None
         yield partition, offset, _record(message, topic)
+
+
+def make_consumer(kafka: KafkaCluster, **options: str) -> "confluent_kafka.Consumer":
+    """Return a consumer that reads partitions by their offsets, and gets a message at the end of each partition.
+
+    Args:
+        kafka: The cluster.
+        options: Further settings of librdkafka, with underscores for dots.
+    """
+    from confluent_kafka import Consumer
+
+    return make_client(Consumer, kafka, _OPTIONS | {name.replace("_", "."): value for name, value in options.items()})
+
+
+def next_messages(
+    kafka: KafkaCluster, consumer: "confluent_kafka.Consumer", source: str, most: int
+) -> "list[confluent_kafka.Message]":
+    """Wait for the next messages, at least one; a message says that a partition has ended, too.
+
+    Args:
+        kafka: The cluster.
+        consumer: A consumer of `make_consumer`.
+        source: The topic or partition that is read, for messages.
+        most: How many messages to return at most.
+
+    Raises:
+        BrokerError: The broker sent nothing for 30 seconds.
+    """
+    deadline = time.monotonic() + _SILENCE
+    while (first := consumer.poll(0.2)) is None:
+        if time.monotonic() > deadline:
+            raise BrokerError(
+                f"The broker at {kafka.bootstrap_servers} sent nothing more of '{source}' for {_SILENCE:.0f} seconds. "
+                "Check that it runs, and read again."
+            )
+    return [first, *(consumer.consume(most - 1, 0) if most > 1 else ())]
 
 
 def _record(message: "confluent_kafka.Message", topic: str) -> Record | None:

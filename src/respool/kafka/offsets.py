@@ -73,34 +73,34 @@ class OffsetSet:
         return _ranges(self._more)
 
 
-def gaps(there: Sequence[OffsetRange]) -> list[OffsetRange]:
+def gaps(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
     """Return what lies between ranges that rise and do not touch."""
-    return [OffsetRange(one.end, other.start) for one, other in pairwise(there)]
+    return [OffsetRange(before.end, after.start) for before, after in pairwise(ranges)]
 
 
 def shared(some: Sequence[OffsetRange], others: Sequence[OffsetRange]) -> list[OffsetRange]:
     """Return the offsets that two lists of ranges, both rising, have in common."""
-    found: list[OffsetRange] = []
+    common: list[OffsetRange] = []
     at = other = 0
     while at < len(some) and other < len(others):
         both = OffsetRange(max(some[at].start, others[other].start), min(some[at].end, others[other].end))
         if both.size > 0:
-            found.append(both)
+            common.append(both)
         if some[at].end < others[other].end:
             at += 1
         else:
             other += 1
-    return found
+    return common
 
 
 def without(some: Sequence[OffsetRange], others: Sequence[OffsetRange]) -> list[OffsetRange]:
     """Return the offsets of ranges that others, rising as they do, have not."""
     if not some:
         return []
-    ends = [some[0].start, *(bound for one in others for bound in one), some[-1].end]
+    ends = [some[0].start, *(bound for excluded in others for bound in excluded), some[-1].end]
     # What lies before, between and behind the others.
     outside = [OffsetRange(start, end) for start, end in zip(ends[::2], ends[1::2], strict=True)]
-    return shared(some, [one for one in outside if one.size > 0])
+    return shared(some, [part for part in outside if part.size > 0])
 
 
 def joined(ranges: Sequence[OffsetRange], most: int) -> list[OffsetRange]:
@@ -114,7 +114,7 @@ def joined(ranges: Sequence[OffsetRange], most: int) -> list[OffsetRange]:
 
 def total(ranges: Iterable[OffsetRange]) -> int:
     """Return how many offsets ranges have together."""
-    return sum(one.size for one in ranges)
+    return sum(part.size for part in ranges)
 
 
 def _mark(
@@ -160,4 +160,4 @@ def _ranges(blocks: "dict[int, NDArray[np.uint8]]") -> list[OffsetRange]:
             first = first[1:]
         starts += first
         ends += after
-    return [OffsetRange(*one) for one in zip(starts, ends, strict=True)]
+    return [OffsetRange(*bounds) for bounds in zip(starts, ends, strict=True)]

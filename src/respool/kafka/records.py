@@ -62,7 +62,9 @@ def read_offsets(
 
     Offsets that Kafka no longer has fail the query.
     """
-    starts, ends = (json.dumps({topic: {str(one): pair[at] for one, pair in offsets.items()}}) for at in (0, 1))
+    starts, ends = (
+        json.dumps({topic: {str(partition): pair[at] for partition, pair in offsets.items()}}) for at in (0, 1)
+    )
     reader = spark.read.format("kafka").options(**_FETCHING).options(**kafka.for_spark()).option("includeHeaders", True)
     reader = reader.option("assign", json.dumps({topic: sorted(offsets)}))
     return _columns(reader.option("startingOffsets", starts).option("endingOffsets", ends).load())

@@ -36,7 +36,7 @@ def is_reachable(kafka: KafkaCluster, timeout: float = 5) -> bool:
 
 def list_topics(kafka: KafkaCluster) -> list[Topic]:
     """Return all topics but Kafka's own, by name."""
-    partitions = {name: found for name, found in _partitions(kafka).items() if not name.startswith("__")}
+    partitions = {name: numbers for name, numbers in _partitions(kafka).items() if not name.startswith("__")}
     starts = offsets_of(kafka, partitions, end=False)
     ends = offsets_of(kafka, partitions, end=True)
     return [
@@ -114,14 +114,14 @@ def max_message_bytes(kafka: KafkaCluster, name: str) -> int | None:
 
 def require_topic(kafka: KafkaCluster, name: str) -> list[int]:
     """Return the partitions of a topic that must exist, and raise TopicError when it does not."""
-    found = _partitions(kafka)
-    if name not in found:
-        known = sorted(one for one in found if not one.startswith("__"))
+    partitions = _partitions(kafka)
+    if name not in partitions:
+        known = sorted(topic for topic in partitions if not topic.startswith("__"))
         raise TopicError(
             f"There is no topic '{name}' at {kafka.bootstrap_servers}.{did_you_mean(name, known)} "
             f"Create it with: respool topic create {name}"
         )
-    return found[name]
+    return partitions[name]
 
 
 def delete(kafka: KafkaCluster, name: str) -> None:
@@ -146,8 +146,8 @@ def end_offsets(kafka: KafkaCluster, topic: str) -> dict[int, int]:
 def _partitions(kafka: KafkaCluster) -> dict[str, list[int]]:
     """Return the partitions of every topic."""
     with translate_errors(kafka):
-        found = admin_client(kafka).list_topics(timeout=TIMEOUT).topics
-    return {name: sorted(topic.partitions) for name, topic in found.items()}
+        topics = admin_client(kafka).list_topics(timeout=TIMEOUT).topics
+    return {name: sorted(topic.partitions) for name, topic in topics.items()}
 
 
 def offsets_of(kafka: KafkaCluster, partitions: Mapping[str, list[int]], *, end: bool) -> dict[str, dict[int, int]]:
@@ -181,10 +181,15 @@ def _wait_for(kafka: KafkaCluster, name: str, *, there: bool) -> None:
     deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
         with translate_errors(kafka):
-            found = broker.list_topics(timeout=TIMEOUT).topics.get(name)
-        if not there and found is None:
+            topic = broker.list_topics(timeout=TIMEOUT).topics.get(name)
+        if not there and topic is None:
             return
-        if there and found and found.partitions and all(one.leader >= 0 for one in found.partitions.values()):
+        if (
+            there
+            and topic
+            and topic.partitions
+            and all(partition.leader >= 0 for partition in topic.partitions.values())
+        ):
             return
         time.sleep(0.02)
     expected = "has no leader yet" if there else "is still there"

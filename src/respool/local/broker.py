@@ -136,13 +136,13 @@ def status(home: Path) -> BrokerStatus:
     """Return what is known of the broker of a home; it is asked for an answer, and nothing is changed."""
     home = home.absolute()
     pid = process.find(files.process_file(home))
-    found = address(home) if pid is not None else None
+    reached = address(home) if pid is not None else None
     state: Literal["running", "silent", "died", "stopped"]
-    if found is not None:
-        state = "running" if _answers(found, files.cluster_id(home), 3.0) else "silent"
+    if reached is not None:
+        state = "running" if _answers(reached, files.cluster_id(home), 3.0) else "silent"
     else:
         state = "died" if files.process_file(home).exists() else "stopped"
-    return BrokerStatus(state, found, pid, files.data_bytes(home), log_file(home))
+    return BrokerStatus(state, reached, pid, files.data_bytes(home), log_file(home))
 
 
 def address(home: Path) -> str | None:
@@ -179,20 +179,20 @@ def _turn(home: Path) -> Iterator[None]:
 
 
 def _already(home: Path, pid: int, port: int | None) -> Broker:
-    found = files.remembered(home)
-    if found is None:
+    last = files.remembered(home)
+    if last is None:
         raise BrokerError(
             f"A broker runs for the home {home} (process {pid}), but {files.REMEMBERED} is gone from its folder. Stop "
             "it and start it again: respool broker stop, respool broker start."
         )
-    if port is not None and port != found.port:
+    if port is not None and port != last.port:
         raise BrokerError(
-            f"The broker of the home {home} already runs, on port {found.port}. To move it to port {port}, stop it "
+            f"The broker of the home {home} already runs, on port {last.port}. To move it to port {port}, stop it "
             "first: respool broker stop."
         )
     # It may still be starting, for a respool that was killed meanwhile.
-    _await(home, f"{HOST}:{found.port}")
-    return Broker(f"{HOST}:{found.port}", found.port, pid, log_file(home), already_running=True)
+    _await(home, f"{HOST}:{last.port}")
+    return Broker(f"{HOST}:{last.port}", last.port, pid, log_file(home), already_running=True)
 
 
 def _start(home: Path, settings: Settings, port: int | None) -> Broker:
@@ -236,8 +236,8 @@ def _end(home: Path, patience: float) -> bool:
 
 def _wanted(home: Path, settings: Settings) -> int:
     """Return the port of the last start, unless the settings ask for another one by now."""
-    found = files.remembered(home)
-    return found.port if found is not None and found.wanted == settings.broker_port else settings.broker_port
+    last = files.remembered(home)
+    return last.port if last is not None and last.wanted == settings.broker_port else settings.broker_port
 
 
 def _free(port: int) -> bool:

@@ -213,14 +213,14 @@ def format_data(home: Path, java: Java, class_path: str) -> None:
 def _new_id() -> str:
     """Return an id for a cluster, as Kafka makes them: one that begins with a dash would be taken for an option."""
     while True:
-        found = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not found.startswith("-"):
-            return found
+        new = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not new.startswith("-"):
+            return new
 
 
-def _format_failed(where: Path, told: str) -> Exception:
-    if "No space left on device" in told:
+def _format_failed(where: Path, output: str) -> Exception:
+    if "No space left on device" in output:
         return OSError(errno.ENOSPC, "No space left on device", str(where))
-    lines = [line.strip() for line in told.splitlines() if line.strip() and not line.startswith("\t")]
+    lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("\t")]
     why = lines[-1] if lines else "it said nothing"
     return BrokerError(f"Kafka could not prepare the broker's data folder in {where}: {why}. See: respool doctor.")

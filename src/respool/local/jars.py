@@ -16,12 +16,13 @@ import errno
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -34,6 +35,9 @@ from respool.settings import Settings
 
 SETS = ("spark", "broker")
 _HERE = Path(__file__).parent
+# What happens is logged; a record about a download has the attributes `done` and `total`, in jars. Jars are provided
+# deep inside the start of Spark and of the broker: a logger reaches whoever shows progress without an argument of each.
+_LOGGER = logging.getLogger("respool.jars")
 _LOCK = _HERE / "jars.lock.json"
 # Lines of Ivy that tell why it failed, the most telling first.
 _REASONS = (
@@ -153,7 +157,7 @@ def _turn(set_name: str, parent: Path) -> Iterator[IO[str]]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _tell(f"Another respool is downloading the {set_name} jars: waiting for it …")
+            _LOGGER.info("Another respool is downloading the %s jars: waiting for it …", set_name)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield file
 
@@ -210,50 +214,31 @@ def _ivy_jar() -> Path:
     # find_spec does not import pyspark, which takes its time.
     spec = find_spec("pyspark")
     places = (spec and spec.submodule_search_locations) or []
-    found = [jar for place in places for jar in Path(place).glob("jars/ivy-*.jar")]
-    if not found:
+    ivy_jars = [jar for place in places for jar in Path(place).glob("jars/ivy-*.jar")]
+    if not ivy_jars:
         raise MachineError("pyspark is not installed whole: its jars/ivy-*.jar is missing. Install respool again.")
-    return found[0]
+    return ivy_jars[0]
 
 
 def _follow(output: IO[str], set_name: str) -> list[str]:
-    """Show how far Ivy is, and return what it said."""
+    """Log how many jars Ivy has downloaded, and return what it printed."""
     total, mib = len(locked(set_name)), size(set_name) / 2**20
-    _tell(f"Downloading the {set_name} jars, once: {total} jars, {mib:.0f} MiB …")
+    _LOGGER.info("Downloading the %s jars, once: %d jars, %.0f MiB …", set_name, total, mib)
     lines: list[str] = []
     done = 0
-    with contextlib.ExitStack() as stack:
-        advance = _bar(stack, total) if sys.stderr.isatty() else None
-        for line in output:
-            lines.append(line.rstrip())
-            if "[SUCCESSFUL" not in line:
-                continue
+    for line in output:
+        lines.append(line.rstrip())
+        if "[SUCCESSFUL" in line:
             done += 1
-            if advance:
-                advance()
-            elif done % 10 == 0 and done < total:
-                _tell(f"  {done} of {total} jars")
+            _LOGGER.info("  %d of %d jars", done, total, extra={"done": done, "total": total})
     return lines
-
-
-def _bar(stack: contextlib.ExitStack, total: int) -> Callable[[], object]:
-    """Draw a progress bar until the stack closes; return what moves it on by one jar."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
-
-    progress = Progress(
-        BarColumn(), MofNCompleteColumn(), "jars", TimeElapsedColumn(), console=Console(stderr=True), transient=True
-    )
-    stack.enter_context(progress)
-    task = progress.add_task("", total=total)
-    return lambda: progress.advance(task)
 
 
 def _failure(set_name: str, lines: list[str]) -> MachineError:
     if any("No space left" in line for line in lines):
         return _cache_error(folder(set_name), OSError(errno.ENOSPC, ""))
-    told = (line.strip() for reason in _REASONS for line in lines if reason in line)
-    why = next(told, lines[-1].strip() if lines else "Ivy said nothing")
+    reasons = (line.strip() for reason in _REASONS for line in lines if reason in line)
+    why = next(reasons, lines[-1].strip() if lines else "Ivy said nothing")
     return MachineError(f"The {set_name} jars could not be downloaded: {why.rstrip('.')}. {_MIRROR}")
 
 
@@ -262,10 +247,10 @@ def _verify(downloaded: Path, jars: Mapping[str, Jar]) -> None:
         file = downloaded / name
         if not file.is_file():
             raise MachineError(f"The download ended without {name}. Try again. {_MIRROR}")
-        found = _sha256(file)
-        if found != jar.sha256:
+        digest = _sha256(file)
+        if digest != jar.sha256:
             raise MachineError(
-                f"{name} was downloaded with the SHA-256 {found}; the lock expects {jar.sha256}. Nothing was kept. "
+                f"{name} was downloaded with the SHA-256 {digest}; the lock expects {jar.sha256}. Nothing was kept. "
                 "Try again; if it stays so, the repository serves another file than the one respool was tested with."
             )
 
@@ -276,10 +261,6 @@ def _sha256(file: Path) -> str:
         while block := stream.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
-
-
-def _tell(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
 
 
 def write_lock(ivy_settings: Path | None = None) -> None:

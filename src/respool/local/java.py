@@ -49,10 +49,10 @@ def program() -> Path:
         if not path.is_file():
             raise MachineError(f"JAVA_HOME is {home}, which holds no bin/java. Correct it, or unset it. {_NEXT}")
         return path
-    found = shutil.which("java")
-    if found is None:
+    executable = shutil.which("java")
+    if executable is None:
         raise MachineError(f"No Java was found: JAVA_HOME is not set, and no java is on the PATH. {_NEXT}")
-    return Path(found)
+    return Path(executable)
 
 
 def _version(path: Path) -> str:
@@ -67,16 +67,16 @@ def _version(path: Path) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise MachineError(f"{path} does not run: {error}. {_NEXT}") from error
-    told = ran.stderr + ran.stdout
-    match = _VERSION.search(told)
+    output = ran.stderr + ran.stdout
+    match = _VERSION.search(output)
     if ran.returncode != 0 or match is None:
         # macOS has a java on the PATH that only says that there is none.
-        line = next((line for line in told.splitlines() if line.strip()), "nothing").strip()
+        line = next((line for line in output.splitlines() if line.strip()), "nothing").strip()
         raise MachineError(f"{path} -version told no version of Java, but: {line}. {_NEXT}")
     return match[1]
 
 
 def _major(version: str) -> int:
     """Return 17 for 17.0.15 and for 17-ea, and 8 for 1.8.0_392."""
-    numbers = [int(one) for one in re.findall(r"\d+", version)]
+    numbers = [int(digits) for digits in re.findall(r"\d+", version)]
     return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]

@@ -1,75 +1,116 @@
-"""What the commands of `respool checkpoint` are given, turned into what the library takes."""
+"""What an operation reads besides the checkpoint's files: its location, Kafka, the sink, and who uses it.
 
-from collections.abc import Sequence
+The library never prints: it logs to `logging.getLogger("respool")`, and calls `on_note` where a caller gives one.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
 
-from respool.cli.options import connect
-from respool.cli.render.output import print_note
-from respool.errors import BrokerError, CheckpointError, CheckpointNotFoundError, TopicError, UsageError
+from respool.errors import BrokerError, CheckpointError, CheckpointInUseError, CheckpointNotFoundError, TopicError
 from respool.settings import Settings
 from respool.text import did_you_mean
 
 if TYPE_CHECKING:
     from respool.checkpoint.ownership import RunRecord
-    from respool.checkpoint.planning.request import KafkaRetention, RewindContext, RewindRequest, RewindTarget
+    from respool.checkpoint.planning.request import KafkaRetention, RewindContext, RewindRequest
     from respool.checkpoint.snapshot import CheckpointSnapshot
-    from respool.kafka.cluster import KafkaCluster
+    from respool.savepoint.create import Position
     from respool.savepoint.manifest import SavepointManifest
+    from respool.sinks.registry import SinkPosition
+    from respool.storage.folder import FolderWriter
+    from respool.storage.lease import Lease
     from respool.storage.local_lock import Process
 
+OnNote = Callable[[str], None]
+OnProgress = Callable[[int, int], None]
 
-def locate(path: str, settings: Settings) -> str:
-    """Return the folder or URL of a checkpoint that a user names."""
+_LOGGER = logging.getLogger("respool")
+_LOGGER.addHandler(logging.NullHandler())  # without one, Python prints warnings to standard error
+
+
+def note(message: str, on_note: OnNote | None = None, level: int = logging.INFO) -> None:
+    """Log a message, and pass it to a caller's function."""
+    _LOGGER.log(level, "%s", message)
+    if on_note is not None:
+        on_note(message)
+
+
+def locate(name: str, settings: Settings) -> str:
+    """Return the folder or URL of a checkpoint; raise CheckpointNotFoundError when a local one does not exist.
+
+    Args:
+        name: A pipeline's name, a folder or a URL.
+        settings: Where the checkpoints of pipelines are.
+    """
     from respool.locations import local_path
 
-    local = local_path(path)
+    local = local_path(name)
     if local is None:
-        return path
-    own = settings.checkpoints / path
-    if "/" not in path and own.is_dir():
+        return name
+    own = settings.checkpoints / name
+    if "/" not in name and own.is_dir():
         return str(own)
     if local.exists():
         return str(local)
-    names = sorted(one.name for one in settings.checkpoints.iterdir()) if settings.checkpoints.is_dir() else []
-    known = (
+    names = sorted(folder.name for folder in settings.checkpoints.iterdir()) if settings.checkpoints.is_dir() else []
+    pipelines = (
         f"Pipelines that have run in {settings.home}: {', '.join(names)}."
         if names
         else f"No pipeline has run in {settings.home}."
     )
-    remedy = f"{known}{did_you_mean(path, names)} Or name a folder or a URL."
-    raise CheckpointNotFoundError(path, remedy=remedy)
+    remedy = f"{pipelines}{did_you_mean(name, names)} Or name a folder or a URL."
+    raise CheckpointNotFoundError(name, remedy=remedy)
 
 
-def target_of(
-    to_batch: int | None, to_time: str | None, to_offsets: str | None, last: int | None, zone: str
-) -> "tuple[RewindTarget, str]":
-    """Return where a rewind goes, and the words that say so."""
-    from respool.checkpoint.planning.request import LastBatches, ToBatch, ToOffsets, ToTime, parse_offsets
-    from respool.times import parse_time
+def location_of(name: str, settings: Settings) -> str:
+    """Return the absolute folder or URL of a checkpoint, which need not exist: a restore can create it."""
+    from respool.locations import absolute
 
-    given = [one for one in (to_batch, to_time, to_offsets, last) if one is not None]
-    if len(given) != 1:
-        raise UsageError("name one of --to-batch, --to-time, --to-offsets and --last")
-    if to_batch is not None:
-        return ToBatch(to_batch), f"--to-batch {to_batch}"
-    if last is not None:
-        return LastBatches(last), f"--last {last}"
-    if to_time is not None:
-        moment = parse_time(to_time, ZoneInfo(zone))
-        return ToTime(moment), f"--to-time {moment.astimezone(timezone.utc).isoformat()}"
-    assert to_offsets is not None
     try:
-        return ToOffsets(parse_offsets(to_offsets)), f"--to-offsets '{to_offsets}'"
-    except ValueError:
-        raise UsageError(f'--to-offsets {to_offsets}: expected JSON such as {{"visits":{{"0":120,"1":95}}}}') from None
+        return absolute(locate(name, settings))
+    except CheckpointNotFoundError:
+        return absolute(name if "/" in name else str(settings.checkpoints / name))
 
 
-def world_of(
-    checkpoint: "CheckpointSnapshot", where: str, settings: Settings, sink: str | None, request: "RewindRequest"
+def open_target(location: str) -> "tuple[FolderWriter, CheckpointSnapshot | None]":
+    """Return a folder to install a checkpoint in, and the checkpoint there now; None when it is empty."""
+    from respool.checkpoint.snapshot import CheckpointSnapshot
+    from respool.locations import local_path
+    from respool.storage import lease
+    from respool.storage.open import new_writer
+
+    lease.wait_for_jvm(location)
+    path = local_path(location)
+    files = new_writer(location)
+    if path is not None and not path.exists():
+        return files, None
+    of_spark = ("offsets", "commits", "state", "sources")
+    if not files.names("") and not any(name in of_spark for name in files.folders("")):
+        return files, None
+    return files, CheckpointSnapshot(files)
+
+
+def hold(location: str, name: str) -> "Lease":
+    """Hold a checkpoint for a change; raise CheckpointInUseError when another process holds it.
+
+    Args:
+        location: Its folder or URL.
+        name: The same as the user named it, for the message.
+    """
+    from respool.storage import lease
+
+    held = lease.hold(location)
+    if held is None:
+        raise CheckpointInUseError(name, lease.holder(location))
+    return held
+
+
+def rewind_context(
+    checkpoint: "CheckpointSnapshot", location: str, settings: Settings, sink: str | None, request: "RewindRequest"
 ) -> "RewindContext":
-    """Find out what a rewind must know beside the checkpoint: Kafka, the sink, who runs it."""
+    """Return what a rewind is planned from besides the checkpoint; Kafka and the sink are asked."""
     from respool.checkpoint import snapshot
     from respool.checkpoint.journal import history
     from respool.checkpoint.ownership import read_run_record
@@ -77,29 +118,49 @@ def world_of(
 
     batch = planning_request.resolve(checkpoint, request.target) if sink is not None else 0
     ids, topics = history.query_ids(checkpoint), snapshot.topics(checkpoint)
-    return world_at(where, settings, sink, request, read_run_record(checkpoint.files), batch, ids, topics)
+    run = read_run_record(checkpoint.files)
+    return change_context(location, settings, sink, request, run, batch, ids, topics)
 
 
-def world_at(
-    where: str,
+def install_context(
+    manifest: "SavepointManifest",
+    checkpoint: "CheckpointSnapshot | None",
+    location: str,
+    settings: Settings,
+    sink: str | None,
+    request: "RewindRequest",
+) -> "RewindContext":
+    """Return what a restore or a fork is planned from besides the savepoint and the checkpoint."""
+    from respool.checkpoint.journal import history
+    from respool.checkpoint.ownership import read_run_record
+    from respool.format.positions import kafka_parts
+
+    run = (read_run_record(checkpoint.files) if checkpoint else None) or manifest.run
+    ids = (history.query_ids(checkpoint) if checkpoint else ()) or (manifest.query_id,)
+    topics = {topic for source in manifest.sources for topic, _ in kafka_parts(source.end)}
+    return change_context(location, settings, sink, request, run, manifest.next_batch, ids, topics)
+
+
+def change_context(
+    location: str,
     settings: Settings,
     sink: str | None,
     request: "RewindRequest",
     run: "RunRecord | None",
     batch: int,
-    ids: Sequence[str],
+    query_ids: Sequence[str],
     topics: set[str],
 ) -> "RewindContext":
-    """Find out what a change of a checkpoint must know beside it.
+    """Return what a change is planned from besides the checkpoint's files.
 
     Args:
-        where: The checkpoint's folder or URL.
+        location: The checkpoint's folder or URL.
         settings: Where Kafka is.
         sink: The sink, if the user names it.
         request: What the user wants.
         run: The pipeline, if respool runs the query.
         batch: The batch that will run next.
-        ids: All ids that the query had.
+        query_ids: All ids that the query had.
         topics: The Kafka topics that it reads.
     """
     from respool.checkpoint.planning.request import RewindContext
@@ -108,78 +169,95 @@ def world_at(
     from respool.storage import lease
 
     if sink is not None:
-        replay: ReplayOutcome | None = replay_of(parse_sink(sink), ids, batch, new_query_id=request.new_query_id)
+        replay: ReplayOutcome | None = replay_of(parse_sink(sink), query_ids, batch, new_query_id=request.new_query_id)
     else:
         replay = ReplayOutcome(run.sink, run.on_replay) if run else None
-    asked = run is not None or settings.bootstrap_servers is not None or "bootstrap.servers" in settings.kafka
+    kafka_named = settings.bootstrap_servers is not None or "bootstrap.servers" in settings.kafka
     return RewindContext(
         now=datetime.now(timezone.utc),
-        kept=_kept(topics, settings) if asked and topics else None,
+        kept=_kafka_retention(topics, settings) if topics and (run is not None or kafka_named) else None,
         replay=replay,
-        runs=lease.holder(where),
+        runs=lease.holder(location),
         ours=run is not None,
-        processes=users_of(where) if run is None else (),
-        exclusive=_exclusive(where),
+        processes=processes_using(location) if run is None else (),
+        exclusive=_is_exclusive(location),
     )
 
 
-def _exclusive(where: str) -> bool | None:
-    from respool.storage.open import new_writer
-
-    try:
-        return new_writer(where).exclusive()
-    except CheckpointError:  # such as of an account that may only read, for which a plan can still be made
-        return None
-
-
-def users_of(where: str) -> "tuple[Process, ...]":
+def processes_using(location: str) -> "tuple[Process, ...]":
     """Return the other processes of this machine that have files of a checkpoint open."""
     from respool.locations import local_path
     from respool.storage.local_lock import processes_in
 
-    folder = local_path(where)
+    folder = local_path(location)
     return processes_in(folder) if folder is not None else ()
 
 
-def _kept(names: set[str], settings: Settings) -> "KafkaRetention | None":
-    """Return what Kafka still has of topics; None when it cannot be asked."""
-    from respool.checkpoint.planning.request import KafkaRetention
+def sink_position(settings: Settings, sink: str | None) -> "Position":
+    """Return the function that determines how far the output of a query is; `sink` names the output."""
+    from respool.checkpoint.journal.history import query_ids
+    from respool.checkpoint.ownership import read_run_record
     from respool.kafka import topics
+    from respool.kafka.connect import connect_if_named
+    from respool.sinks.registry import SinkPosition, position_of
 
-    kafka = reach(settings)
-    if kafka is None:
-        return None
-    first: dict[tuple[str, int], int] = {}
-    upto: dict[tuple[str, int], int] = {}
-    for name in names:
-        try:
-            first |= {(name, number): offset for number, offset in topics.start_offsets(kafka, name).items()}
-            upto |= {(name, number): offset for number, offset in topics.end_offsets(kafka, name).items()}
-        except TopicError:
-            continue  # the plan names a topic that is gone
-    return KafkaRetention(first, upto)
+    def end_offsets(topic: str) -> dict[int, int]:
+        kafka = connect_if_named(settings)
+        if kafka is None:
+            raise BrokerError("No Kafka broker could be asked.")
+        return topics.end_offsets(kafka, topic)
+
+    def position(checkpoint: "CheckpointSnapshot", batch: int) -> "SinkPosition":
+        run = read_run_record(checkpoint.files)
+        output = sink or (run.output if run else "unknown")
+        if not output and run is not None:  # `run.sink` is a description, which names no location
+            return SinkPosition(run.sink, unknown="This kind of sink does not report its position.")
+        return position_of(output, query_ids(checkpoint), batch, end_offsets)
+
+    return position
 
 
-def savepoints_of(checkpoint: "CheckpointSnapshot", settings: Settings) -> "list[SavepointManifest]":
-    """Return the savepoints of a checkpoint, also those of a query that had its place before, the oldest first."""
+def savepoints_of(
+    checkpoint: "CheckpointSnapshot", settings: Settings, on_note: OnNote | None = None
+) -> "list[SavepointManifest]":
+    """Return the savepoints of a checkpoint and of queries that had its location before, the oldest first."""
     from respool.checkpoint.journal.history import query_ids
     from respool.locations import absolute
     from respool.savepoint.store import SavepointStore
 
     try:
         ids, root = query_ids(checkpoint), absolute(checkpoint.root)
-        found = [one.manifest for one in SavepointStore(settings.savepoint_store).all()]
+        manifests = [savepoint.manifest for savepoint in SavepointStore(settings.savepoint_store).all()]
     except CheckpointError as error:
-        print_note(f"warning: The savepoints cannot be listed: {error}")
+        note(f"warning: The savepoints cannot be listed: {error}", on_note, logging.WARNING)
         return []
-    return [one for one in found if one.query_id in ids or one.checkpoint == root]
+    return [manifest for manifest in manifests if manifest.query_id in ids or manifest.checkpoint == root]
 
 
-def reach(settings: Settings) -> "KafkaCluster | None":
-    """Return the Kafka of these settings; None when none was named, and no embedded broker runs."""
+def _is_exclusive(location: str) -> bool | None:
+    from respool.storage.open import new_writer
+
     try:
-        return connect(settings)
-    except BrokerError:
-        if settings.bootstrap_servers is not None:
-            raise
+        return new_writer(location).exclusive()
+    except CheckpointError:  # such as of an account that may only read, for which a plan can still be made
         return None
+
+
+def _kafka_retention(names: set[str], settings: Settings) -> "KafkaRetention | None":
+    """Return which offsets of topics Kafka still has; None when no Kafka is named."""
+    from respool.checkpoint.planning.request import KafkaRetention
+    from respool.kafka import topics
+    from respool.kafka.connect import connect_if_named
+
+    kafka = connect_if_named(settings)
+    if kafka is None:
+        return None
+    first: dict[tuple[str, int], int] = {}
+    end: dict[tuple[str, int], int] = {}
+    for name in names:
+        try:
+            first |= {(name, number): offset for number, offset in topics.start_offsets(kafka, name).items()}
+            end |= {(name, number): offset for number, offset in topics.end_offsets(kafka, name).items()}
+        except TopicError:
+            continue  # the plan reports a topic that is gone
+    return KafkaRetention(first, end)

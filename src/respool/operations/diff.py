@@ -1,23 +1,126 @@
-"""What `respool diff` is given, turned into what the library compares; no JVM."""
+"""What two runs have written, compared by key: `respool.diff`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from zoneinfo import ZoneInfo
 
-from respool.cli.options import connect
+from respool.diff.model import ComparedOutput, Cutoff, DiffRequest, Kind, cutoff_after
+from respool.diff.report import DiffReport
 from respool.errors import BrokerError, CheckpointError, CheckpointNotFoundError, DiffError, UsageError
-from respool.operations.context import locate
-from respool.settings import Settings
+from respool.kafka.connect import connect
+from respool.operations.context import OnNote, locate
+from respool.operations.starting import note_of, session
+from respool.settings import Settings, load
+from respool.times import parse_time
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from respool.checkpoint.ownership import RunRecord
-    from respool.diff.model import ComparedOutput, Cutoff, DiffRequest, Kind
     from respool.kafka.cluster import KafkaCluster
+    from respool.savepoint.manifest import SavepointManifest
     from respool.storage.folder import FolderReader
+
+
+class Located(Protocol):
+    """A handle for a place, such as a Checkpoint."""
+
+    @property
+    def location(self) -> str:
+        """The folder or URL."""
+
+
+class Saved(Protocol):
+    """A savepoint."""
+
+    @property
+    def manifest(self) -> "SavepointManifest":
+        """What it holds."""
+
+
+def diff(
+    a: "str | Located",
+    b: "str | Located",
+    *,
+    since: "Saved | str | Cutoff | None" = None,
+    since_batch: int | None = None,
+    since_time: datetime | str | None = None,
+    since_version: int | None = None,
+    key: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    limit: int = 20,
+    output: str | None = None,
+    settings: Settings | None = None,
+    spark: "SparkSession | None" = None,
+    on_note: OnNote | None = None,
+) -> DiffReport:
+    """Compare what two runs have written, by key.
+
+    >>> report = respool.diff("kafka:totals", "kafka:totals-v2", ignore=["updated_at"])  # doctest: +SKIP
+    >>> for row in report.differences:  # doctest: +SKIP
+    ...     print(row.key, row.columns)
+
+    Args:
+        a: A checkpoint, by a handle or by its name, folder or URL; `kafka:TOPIC` or `delta:TABLE`.
+        b: What it is compared with.
+        since: Compare only rows that were written after this savepoint, given as a value or by its name, or after a
+            Cutoff. By default, if a checkpoint is a fork, the savepoint that it was forked from.
+        since_batch: Compare only rows of later batches.
+        since_time: Compare only rows that were written at this time or later.
+        since_version: Compare only rows that have changed since this version of the table A.
+        key: The columns that identify a row, in place of the recorded key.
+        ignore: Columns that are left out.
+        limit: How many rows of each kind of difference are returned in full.
+        output: A new folder for all differences, as Parquet.
+        settings: The settings; by default those of respool.toml and of the environment.
+        spark: The session to use; by default one is started.
+        on_note: Called with what happens; by default it is logged.
+
+    Raises:
+        DiffError: An output does not exist, or the two cannot be compared.
+    """
+    from respool.diff.compare import compare
+    from respool.spark.files import is_occupied, is_occupied_for, locate_output
+
+    settings, note = settings if settings is not None else load(), note_of(on_note)
+    names = tuple(place if isinstance(place, str) else place.location for place in (a, b))
+    locator = OutputLocator(settings)
+    sides = (locator.find(names[0]), locator.find(names[1]))
+    moments = (since_batch, since_time, since_version)
+    if since is not None and any(moment is not None for moment in moments):
+        raise UsageError("--since names a moment itself: leave the other --since options out")
+    forked = cutoff_of_fork(names, settings) if since is None and moments == (None, None, None) else None
+    if since is not None:
+        cutoff = _cutoff_since(since, settings)
+    elif forked is not None:
+        cutoff, name = forked
+        note(f"Only what came after the savepoint {name}, which the fork is from, is compared.")
+    else:
+        cutoff = cutoff_of(*sides, since_batch, since_time, since_version, settings.timezone or "UTC")
+    request = DiffRequest(*sides, cutoff, tuple(key), tuple(ignore))
+    _check(request)
+    kafka = locator.kafka if "kafka" in (request.a.kind, request.b.kind) else None
+    place = None if output is None else locate_output(output)
+    occupied = DiffError(f"{place} is there already. Name a new folder with --output.")
+    if place is not None and is_occupied(place):
+        raise occupied
+    with session(settings, spark, note) as active:
+        if place is not None and is_occupied_for(active, place):
+            raise occupied
+        return replace(compare(active, kafka, request, limit, place), output=output)
+
+
+def _cutoff_since(since: "Saved | str | Cutoff", settings: Settings) -> Cutoff:
+    from respool.savepoint.store import SavepointStore, find
+
+    if isinstance(since, Cutoff):
+        return since
+    savepoint = find(since, SavepointStore(settings.savepoint_store)) if isinstance(since, str) else since
+    return cutoff_after(savepoint.manifest)
 
 
 @dataclass(frozen=True)
@@ -32,39 +135,40 @@ class OutputLocator:
 
     @cached_property
     def kafka(self) -> "KafkaCluster":
-        """The cluster; nobody asks for it before a topic is looked for."""
+        """The cluster, which is asked only when a topic is looked for."""
         return connect(self.settings)
 
-    def find(self, text: str) -> "ComparedOutput":
+    def find(self, text: str) -> ComparedOutput:
         """Return the output that a user names: `kafka:TOPIC`, `delta:TABLE`, a checkpoint, or a plain topic or table.
 
         Raises:
-            RespoolError: There is none; the message tells where it was looked for.
+            RespoolError: There is none; the message lists where it was looked for.
         """
         kind, _, place = text.partition(":")
         if kind in ("kafka", "delta"):
-            return self._known("kafka" if kind == "kafka" else "delta", place)
-        found = self._by_checkpoint(text) or self._table(text)
-        if found is not None:
-            return found
-        told = f"no pipeline of that name has run in {self.settings.home}, and no folder of that name is a checkpoint"
-        told += f" or a Delta table; nor is there one in {' or '.join(map(str, self._table_folders))}"
+            return self._existing("kafka" if kind == "kafka" else "delta", place)
+        output = self._by_checkpoint(text) or self._table(text)
+        if output is not None:
+            return output
+        searched = (
+            f"no pipeline of that name has run in {self.settings.home}, and no folder of that name is a checkpoint"
+        )
+        searched += f" or a Delta table; nor is there one in {' or '.join(map(str, self._table_folders))}"
         try:
             from respool.kafka import topics
 
             if topics.topic_exists(self.kafka, text):
-                return self._known("kafka", text)
-            told += f"; there is no such topic at {self.kafka.bootstrap_servers}"
+                return self._existing("kafka", text)
+            searched += f"; there is no such topic at {self.kafka.bootstrap_servers}"
         except BrokerError as error:
-            told += f"; and no broker could be asked for such a topic ({error})"
+            searched += f"; and no broker could be asked for such a topic ({error})"
         raise DiffError(
-            f"There is nothing to compare at {text!r}: {told}. Name a checkpoint, kafka:TOPIC or delta:TABLE."
+            f"There is nothing to compare at {text!r}: {searched}. Name a checkpoint, kafka:TOPIC or delta:TABLE."
         )
 
-    def _known(self, kind: "Kind", place: str) -> "ComparedOutput":
-        """Return an output that must be there."""
+    def _existing(self, kind: Kind, place: str) -> ComparedOutput:
+        """Return an output that must exist."""
         from respool.delta.log import open_table
-        from respool.diff.model import ComparedOutput
         from respool.kafka import topics
 
         if not place:
@@ -72,34 +176,33 @@ class OutputLocator:
         if kind == "kafka":
             topics.require_topic(self.kafka, place)
             return ComparedOutput("kafka", place)
-        found = self._table(place)
-        if found is None:
+        table = self._table(place)
+        if table is None:
             folders = " nor in ".join(map(str, self._table_folders))
             raise DiffError(
                 f"There is no Delta table at {place}, nor in {folders}. Name the folder or URL that holds its "
                 "_delta_log."
             )
-        open_table(found.place)
-        return found
+        open_table(table.place)
+        return table
 
     @property
     def _table_folders(self) -> tuple[Path, ...]:
         return (self.settings.home / "results", self.settings.home / "archive")
 
-    def _table(self, text: str) -> "ComparedOutput | None":
-        from respool.diff.model import ComparedOutput
+    def _table(self, text: str) -> ComparedOutput | None:
         from respool.locations import local_path
         from respool.storage.open import open_reader
 
         path = local_path(text)
         if path is None:
             return ComparedOutput("delta", text.rstrip("/")) if open_reader(text).names("_delta_log") else None
-        for one in (path.expanduser(), *(folder / path for folder in self._table_folders)):
-            if (one / "_delta_log").is_dir():
-                return ComparedOutput("delta", str(one.absolute()))
+        for folder in (path.expanduser(), *(parent / path for parent in self._table_folders)):
+            if (folder / "_delta_log").is_dir():
+                return ComparedOutput("delta", str(folder.absolute()))
         return None
 
-    def _by_checkpoint(self, text: str) -> "ComparedOutput | None":
+    def _by_checkpoint(self, text: str) -> ComparedOutput | None:
         from respool.checkpoint.ownership import read_run_record
         from respool.storage.open import open_reader
 
@@ -118,9 +221,7 @@ class OutputLocator:
             )
         return None
 
-    def _output(self, files: "FolderReader", run: "RunRecord") -> "ComparedOutput":
-        from dataclasses import replace
-
+    def _output(self, files: "FolderReader", run: "RunRecord") -> ComparedOutput:
         from respool.checkpoint.position import read_position
 
         kind, _, place = run.output.partition(":")
@@ -129,23 +230,24 @@ class OutputLocator:
                 f"The pipeline {run.pipeline} on {files.root} writes to: {run.sink}. Where that can be read again is "
                 "not noted. Name a topic or a table in place of the checkpoint, as kafka:TOPIC or delta:TABLE."
             )
-        reach = read_position(files)  # before the output is looked at, which may grow meanwhile
-        found = self._known("kafka" if kind == "kafka" else "delta", place)
-        return replace(found, key=run.output_key, pipeline=run.pipeline, timezone=run.timezone, reach=reach)
+        reach = read_position(files)  # before the output is read, which may grow meanwhile
+        output = self._existing("kafka" if kind == "kafka" else "delta", place)
+        return replace(output, key=run.output_key, pipeline=run.pipeline, timezone=run.timezone, reach=reach)
 
 
-def since_of(
-    a: "ComparedOutput",
-    b: "ComparedOutput",
-    batch: int | None,
-    time: str | None,
-    version: int | None,
-    settings: Settings,
-) -> "Cutoff":
-    """Return which rows count, by the options `--since-batch`, `--since-time` and `--since-version`."""
-    from respool.diff.model import Cutoff
-    from respool.times import parse_time
+def cutoff_of(
+    a: ComparedOutput, b: ComparedOutput, batch: int | None, time: datetime | str | None, version: int | None, zone: str
+) -> Cutoff:
+    """Return which rows count, by a batch, a time or a version of A.
 
+    Args:
+        a: The first output.
+        b: The second output.
+        batch: Rows of later batches count.
+        time: Rows that were written at this time or later count; text is in ISO 8601.
+        version: Rows that have changed since this version of A count.
+        zone: The zone of a time that names none.
+    """
     if version is not None and a.kind != "delta":
         raise UsageError(f"--since-version is a version of A, which is no table: {a}")
     if batch is not None and "kafka" not in (a.kind, b.kind):
@@ -153,28 +255,19 @@ def since_of(
             "--since-batch is a batch that records tell in their headers; rows of tables tell none. Name a version of "
             "A with --since-version, or a time with --since-time."
         )
-    moment = None if time is None else parse_time(time, ZoneInfo(settings.timezone or "UTC"))
-    return Cutoff(batch=batch, time=moment, version=version)
+    text = time.isoformat() if isinstance(time, datetime) else time
+    return Cutoff(batch=batch, time=None if text is None else parse_time(text, ZoneInfo(zone)), version=version)
 
 
-def since_savepoint(name: str, settings: Settings) -> "Cutoff":
-    """Return which rows count since a savepoint: those of later batches."""
-    from respool.diff.model import cutoff_after
-    from respool.operations.savepoints import find
-
-    return cutoff_after(find(name, settings).manifest)
-
-
-def since_fork(texts: Sequence[str], settings: Settings) -> "tuple[Cutoff, str] | None":
-    """Return which rows count when one of two checkpoints is a fork, and the savepoint's name; None when none is."""
+def cutoff_of_fork(checkpoints: Sequence[str], settings: Settings) -> tuple[Cutoff, str] | None:
+    """Return which rows count if a checkpoint is a fork, and the savepoint's name; None if no checkpoint is a fork."""
     from respool.checkpoint.ownership import fork_of
-    from respool.diff.model import Cutoff, cutoff_after
     from respool.savepoint.store import read
     from respool.storage.open import open_reader
 
-    for text in texts:
+    for checkpoint in checkpoints:
         try:
-            fork = fork_of(open_reader(locate(text, settings)))
+            fork = fork_of(open_reader(locate(checkpoint, settings)))
         except CheckpointError:
             continue
         if fork is None:
@@ -186,14 +279,14 @@ def since_fork(texts: Sequence[str], settings: Settings) -> "tuple[Cutoff, str] 
     return None
 
 
-def check_request(request: "DiffRequest") -> None:
-    """Raise DiffError when two outputs cannot be compared, as far as can be told without a JVM."""
+def _check(request: DiffRequest) -> None:
+    """Raise DiffError when two outputs cannot be compared, as far as that is known without a JVM."""
     from respool.diff.versions import check_columns, then_version
 
     if request.a.address == request.b.address:
         raise DiffError(
-            f"A and B are both the {request.a}. Name two outputs; a fork writes to one of its own when it is run with "
-            "--sink-suffix."
+            f"A and B are both the {request.a}. Name two outputs; a fork writes to a separate output when it is run "
+            "with --sink-suffix."
         )
     for side in (request.a, request.b):
         check_columns(request, side)

@@ -9,10 +9,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from respool.cli.options import connect
-from respool.cli.render.output import size
 from respool.errors import RespoolError
+from respool.kafka.connect import connect
 from respool.settings import Settings
+from respool.text import size
 
 _LITTLE_SPACE = 500 * 2**20
 

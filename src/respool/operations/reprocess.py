@@ -1,263 +1,374 @@
-"""From the words of `reprocess` and `audit` to a plan; and how a plan and its progress look."""
+"""A span of event time computed again from the archive: plan, preview, reprocess, audit."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-import typer
-
-from respool.cli.commands.run import parameter_values
-from respool.cli.options import connect
-from respool.cli.render.output import print_note, print_result, size
+from respool.archive.table import Size
 from respool.errors import BrokerError, SettingsError
-from respool.settings import Settings
+from respool.operations.context import OnNote, OnProgress
+from respool.operations.starting import note_of, session
+from respool.reprocess.plan import SLICE, ReprocessPlan
+from respool.settings import Settings, load
+from respool.text import plural, size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from respool.archive.reader import ArchiveReader
     from respool.kafka.cluster import KafkaCluster
-    from respool.reprocess.job import ReprocessJob
-    from respool.reprocess.live import LiveQuery
-    from respool.reprocess.plan import Plan, ReprocessRequest
+    from respool.pipeline.definition import Pipeline
+    from respool.reprocess.audit_report import AuditReport
+    from respool.reprocess.job import OnSlice, ReprocessJob
     from respool.reprocess.runs import ReprocessManifest, Runs
 
-PipelineArgument = Annotated[
-    str, typer.Argument(metavar="PIPELINE", help="A name of `respool pipelines`, or module:object.")
-]
-StartArgument = Annotated[str, typer.Argument(metavar="START", help="The span's first moment, in ISO 8601.")]
-EndArgument = Annotated[str, typer.Argument(metavar="END", help="The moment behind the span.")]
-ArchiveOption = Annotated[
-    str | None,
-    typer.Option(metavar="PATH", help="The archive's table.  [default: the pipeline's, under the home's archive]"),
-]
-CheckpointOption = Annotated[
-    str | None,
-    typer.Option(metavar="PATH", help="The live query's checkpoint.  [default: the pipeline's, under the home]"),
-]
-Slice = Annotated[str, typer.Option("--slice", metavar="TIME", help="How much event time is computed at once, about.")]
-AllowPartial = Annotated[
-    bool, typer.Option("--allow-partial", help="Go on though the archive lacks records that the live query has read.")
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the pipeline, as the live query has it."),
-]
-Timezone = Annotated[
-    str | None,
-    typer.Option(metavar="ZONE", help="Zone of times that name none, and of results, as for the live query."),
-]
-Master = Annotated[str | None, typer.Option(help="Spark's master.  [default: local[*]; RESPOOL_MASTER]")]
+OnPlan = Callable[[ReprocessPlan], None]  # called with the plan that is carried out, before its first slice
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """What a command was given, found and checked without Spark.
+@dataclass(frozen=True, repr=False)
+class ReprocessPreview:
+    """What a reprocessing would publish.
 
     Attributes:
-        settings: The settings.
-        request: What is asked for.
-        table: The archive.
-        live: What the live query has done.
-        kafka: The cluster; None when none answers.
-        plan: The plan, by the archive's newest version.
+        plan: What was computed.
+        results: How many results.
+        values: The values of the first results.
+        read: The files that were read, and their bytes.
     """
 
-    settings: Settings
-    request: "ReprocessRequest"
-    table: str
-    live: "LiveQuery | None"
-    kafka: "KafkaCluster | None"
-    plan: "Plan"
+    plan: ReprocessPlan
+    results: int
+    values: tuple[str, ...]
+    read: Size
 
-    def replan(self, version: int | None = None) -> "tuple[Plan, ArchiveReader]":
-        """Return the plan by a version of the archive, the newest by default."""
-        from respool.archive.reader import ArchiveReader
-        from respool.reprocess.plan import make_plan
+    def __repr__(self) -> str:
+        """Return it in a line."""
+        return f"ReprocessPreview({self.plan.pipeline.name!r}, results={self.results})"
 
-        reader = ArchiveReader(self.table, version)
-        return make_plan(self.request, reader, self.live, datetime.now(timezone.utc)), reader
+    def __str__(self) -> str:
+        """Return what `respool reprocess --dry-run` prints after the plan."""
+        lines = [*self.values]
+        if self.results > len(self.values):
+            lines.append(f"… and {self.results - len(self.values):,} more")
+        read, archive = self.read, self.plan.size
+        lines.append(
+            f"{plural(self.results, 'result')}, of {read.files:,} of {archive.files:,} files, "
+            f"{size(read.bytes)} of {size(archive.bytes)}. Nothing was published."
+        )
+        return "\n".join(lines)
 
-    def settled(self, spark: "SparkSession") -> "tuple[Plan, ArchiveReader]":
-        """Return the plan once the archive has what the live query has read."""
-        from respool.reprocess.completeness import check_beginning, wait_until_archived
-
-        if self.request.allow_partial:
-            return self.replan()
-        if self.live is not None:
-            topic = self.request.pipeline.topic
-            wait_until_archived(spark, self.kafka, self.table, topic, self.live, print_note)
-        plan, reader = self.replan()
-        check_beginning(spark, reader, plan)
-        return plan, reader
-
-    def begin(
-        self, spark: "SparkSession", runs: "Runs", output: str | None, run: str | None
-    ) -> "tuple[ReprocessJob, ReprocessManifest]":
-        """Return the run that does what is asked for, and what it needs: a new one, or one to go on with.
-
-        Args:
-            spark: The application's session.
-            runs: The runs of the home.
-            output: A folder to write to, in place of the pipeline's sink.
-            run: Its id; None to derive one.
-        """
-        from dataclasses import replace
-
-        from respool.reprocess.job import ReprocessJob
-
-        plan, reader = self.settled(spark)
-        job = ReprocessJob(spark, self.kafka, self.settings, plan, reader, output)
-        manifest = runs.begin(plan, job.destination, run)
-        if manifest.version != plan.version:  # more was archived since it began
-            plan, reader = self.replan(manifest.version)
-            job = replace(job, plan=plan, reader=reader)
-        return job, manifest
+    def to_json(self) -> dict[str, Any]:
+        """Return what `respool reprocess --dry-run --json` prints."""
+        fields = {"results": self.results, "values": self.values}
+        return {"plan": self.plan.to_json(), "to": self.plan.to, "read": asdict(self.read), **fields}
 
 
-def find_inputs(
-    settings: Settings,
-    name: str,
-    span: tuple[str, str],
+@dataclass(frozen=True, repr=False)
+class ReprocessRun:
+    """A finished reprocessing.
+
+    Attributes:
+        plan: What was computed.
+        run: Its id.
+        results: How many results were published.
+        withdrawn: How many results were withdrawn.
+        read: The files that were read, and their bytes.
+    """
+
+    plan: ReprocessPlan
+    run: str
+    results: int
+    withdrawn: int
+    read: Size
+
+    def __repr__(self) -> str:
+        """Return it in a line."""
+        return f"ReprocessRun({self.run!r}, results={self.results}, withdrawn={self.withdrawn})"
+
+    def __str__(self) -> str:
+        """Return what `respool reprocess` prints after the plan."""
+        withdrawn = f" and {self.withdrawn:,} withdrawn" if self.withdrawn else ""
+        return f"run        {self.run}: {plural(self.results, 'result')} published{withdrawn}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `respool reprocess --json` prints."""
+        fields = {"run": self.run, "results": self.results, "withdrawn": self.withdrawn}
+        return {"plan": self.plan.to_json(), "to": self.plan.to, "read": asdict(self.read), **fields}
+
+
+def plan_reprocess(
+    pipeline: "Pipeline",
+    start: datetime | str,
+    end: datetime | str,
     *,
-    values: list[str],
-    archive: str | None,
-    checkpoint: str | None,
-    slice_: str,
-    allow_open: bool,
-    allow_partial: bool,
-    needs_kafka: bool,
-) -> Inputs:
-    """Return the inputs of a command; whatever can be refused without Spark is refused here."""
-    from dataclasses import replace
+    archive: str | None = None,
+    checkpoint: str | None = None,
+    slice: timedelta = SLICE,
+    allow_open: bool = False,
+    allow_partial: bool = False,
+    settings: Settings | None = None,
+) -> ReprocessPlan:
+    """Plan to compute a span of event time again from the archive. Neither Spark nor Kafka is needed.
 
+    >>> pipeline = respool.find_pipeline("visit-counts")
+    >>> plan = respool.plan_reprocess(pipeline, "2025-09-04T07:00Z", "2025-09-04T08:00Z")  # doctest: +SKIP
+    >>> print(plan)  # doctest: +SKIP
+
+    Args:
+        pipeline: The pipeline whose results are computed.
+        start: The start of the span; a time without a zone is in the pipeline's.
+        end: The end of the span, which is not part of it.
+        archive: The archive's table; by default the pipeline's, under the `archive` folder of the home.
+        checkpoint: The live query's checkpoint; by default the pipeline's, under the home.
+        slice: About how much event time is computed in one step.
+        allow_open: Include results that the live query has not closed yet.
+        allow_partial: Accept an archive that lacks records that the live query has read.
+        settings: The settings; by default those of respool.toml and of the environment.
+
+    Raises:
+        ReprocessError: The results of the pipeline cannot be computed again, or the archive does not hold the span.
+        CheckpointError: The live query is of another pipeline, or of one with other parameters.
+    """
     from respool.archive.reader import ArchiveReader
     from respool.archive.table import locate, require
     from respool.operations.check import require_sound
-    from respool.pipeline import registry
     from respool.reprocess.live import read_live
     from respool.reprocess.plan import ReprocessRequest, make_plan, results_of
-    from respool.times import parse_duration, parse_span
+    from respool.times import parse_span
 
-    one = registry.find_pipeline(name, parameter_values([name], values, settings)[name])
-    one = replace(one, timezone=settings.timezone) if settings.timezone else one
-    require_sound([one], settings)
-    results_of(one)
-    with _within_the_calendar(span, slice_):
-        asked = parse_span(*span, ZoneInfo(one.timezone))
-    request = ReprocessRequest(one, asked, allow_open, allow_partial, parse_duration(slice_))
-    table = locate(archive or one.archive or f"{one.topic}_table", settings.home)
+    settings = settings if settings is not None else load()
+    pipeline = replace(pipeline, timezone=settings.timezone) if settings.timezone else pipeline
+    require_sound([pipeline], settings)
+    results_of(pipeline)
+    first, last = (time if isinstance(time, str) else time.isoformat() for time in (start, end))
+    with _within_the_calendar(first, last, slice):
+        asked = parse_span(first, last, ZoneInfo(pipeline.timezone))
+    request = ReprocessRequest(pipeline, asked, allow_open, allow_partial, slice, settings)
+    table = locate(archive or pipeline.archive or f"{pipeline.topic}_table", settings.home)
     require(table)
-    live = read_live(checkpoint or str(settings.checkpoints / one.name), one)
-    with _within_the_calendar(span, slice_):
-        plan = make_plan(request, ArchiveReader(table), live, datetime.now(timezone.utc))
-    try:
-        kafka = connect(settings)
-    except BrokerError:
-        if needs_kafka:
+    live = read_live(checkpoint or str(settings.checkpoints / pipeline.name), pipeline)
+    with _within_the_calendar(first, last, slice):
+        return make_plan(request, ArchiveReader(table), live, datetime.now(timezone.utc))
+
+
+def preview(
+    plan: ReprocessPlan,
+    *,
+    limit: int = 20,
+    spark: "SparkSession | None" = None,
+    on_plan: OnPlan | None = None,
+    on_note: OnNote | None = None,
+    on_progress: OnProgress | None = None,
+) -> ReprocessPreview:
+    """Compute a span, and publish nothing.
+
+    >>> respool.preview(plan, limit=1).values  # doctest: +SKIP
+    ('{"window":{"start":"2025-09-04T07:00:00.000Z","end":"2025-09-04T07:10:00.000Z"},"count":7}',)
+
+    Args:
+        plan: The plan. If more records are archived meanwhile, they are included.
+        limit: How many results are returned with their values.
+        spark: The session to use; by default one is started.
+        on_plan: Called with the plan by the version of the archive that is read, before the first slice.
+        on_note: Called with what happens; by default it is logged.
+        on_progress: Called with how many slices are done.
+    """
+    from respool.reprocess.job import ReprocessJob
+    from respool.reprocess.job import preview as compute
+
+    note, settings, kafka = note_of(on_note), plan.request.settings, _kafka(plan, required=False)
+    with session(settings, spark, note) as active:
+        settled, reader = settle(plan, active, kafka, note)
+        job = ReprocessJob(active, kafka, settings, settled, reader)
+        settled = _announce(settled, job.to, on_plan)
+        result = compute(job, limit, _on_slice(on_progress, settled))
+        return ReprocessPreview(settled, result.results, result.values, reader.was_read())
+
+
+def reprocess(
+    plan: ReprocessPlan,
+    *,
+    output: str | None = None,
+    run_id: str | None = None,
+    spark: "SparkSession | None" = None,
+    on_plan: OnPlan | None = None,
+    on_note: OnNote | None = None,
+    on_progress: OnProgress | None = None,
+) -> ReprocessRun:
+    """Compute a span again from the archive, and publish the results. The live query keeps running.
+
+    An interrupted call is resumed by the same call: slices that were published are not computed again.
+
+    >>> respool.reprocess(plan).results  # doctest: +SKIP
+    6
+
+    Args:
+        plan: The plan. If more records are archived meanwhile, they are included.
+        output: A new folder or URL to write to in place of the pipeline's sink: Parquet if it ends in .parquet, else
+            Delta.
+        run_id: The id of the run; by default it is derived from the plan.
+        spark: The session to use; by default one is started.
+        on_plan: Called with the plan by the version of the archive that is read, before the first slice.
+        on_note: Called with what happens; by default it is logged.
+        on_progress: Called with how many slices are done.
+    """
+    from respool.reprocess.job import reprocess as compute
+    from respool.reprocess.runs import Runs, check_run_id
+    from respool.reprocess.target import check_output
+    from respool.spark.files import locate_output
+
+    note, settings = note_of(on_note), plan.request.settings
+    if run_id is not None:
+        check_run_id(run_id)
+    kafka = _kafka(plan, required=output is None)
+    if output is not None:
+        output = locate_output(output)
+        if run_id is None:
+            check_output(output)
+    runs = Runs(settings.home)
+    with session(settings, spark, note) as active:
+        job, manifest = begin(plan, active, kafka, runs, output, run_id, note)
+        if manifest.done:
+            note(
+                f"Going on with the run {manifest.run}, on version {manifest.version} of the archive: "
+                f"{manifest.done:,} of {manifest.slices:,} slices are done. To start another, name it with --run-id."
+            )
+        settled = _announce(job.plan, job.to, on_plan)
+        try:
+            finished = compute(job, manifest, runs, _on_slice(on_progress, settled))
+        except KeyboardInterrupt:
+            note(f"Stopped. The same command goes on; so does --run-id {manifest.run}.")
             raise
-        kafka = None
-    return Inputs(settings, request, table, live, kafka, plan)
+        return ReprocessRun(settled, finished.run, finished.results, finished.withdrawn, job.reader.was_read())
+
+
+def audit(
+    plan: ReprocessPlan,
+    *,
+    fix: bool = False,
+    limit: int = 100,
+    spark: "SparkSession | None" = None,
+    on_plan: OnPlan | None = None,
+    on_note: OnNote | None = None,
+    on_progress: OnProgress | None = None,
+) -> "AuditReport":
+    """Compare what was published of a span with what the archive says.
+
+    >>> if respool.audit(plan).different:  # doctest: +SKIP
+    ...     respool.audit(plan, fix=True)
+
+    Args:
+        plan: The plan. If more records are archived meanwhile, they are included.
+        fix: Publish every result that differs again, as the archive says.
+        limit: How many differences are returned in full.
+        spark: The session to use; by default one is started.
+        on_plan: Called with the plan by the version of the archive that is read, before the first slice.
+        on_note: Called with what happens; by default it is logged.
+        on_progress: Called with how many slices are done.
+    """
+    from respool.reprocess.audit import audit as compare
+    from respool.reprocess.job import ReprocessJob
+
+    note, settings, kafka = note_of(on_note), plan.request.settings, _kafka(plan, required=True)
+    with session(settings, spark, note) as active:
+        settled, reader = settle(plan, active, kafka, note)
+        job = ReprocessJob(active, kafka, settings, settled, reader)
+        settled = _announce(settled, job.to if fix else None, on_plan)
+        times = (settled.computed.start, settled.computed.end)
+        span = "-".join(f"{time.astimezone(timezone.utc):%Y%m%dT%H%M%SZ}" for time in times)
+        run = f"audit-{settled.pipeline.name}-{span}-v{settled.version}" if fix else None
+        return compare(job, limit, run, _on_slice(on_progress, settled))
+
+
+def settle(
+    plan: ReprocessPlan, spark: "SparkSession", kafka: "KafkaCluster | None", note: OnNote
+) -> "tuple[ReprocessPlan, ArchiveReader]":
+    """Return the plan by the archive's newest version, after the archive has what the live query has read."""
+    from respool.reprocess.completeness import check_beginning, wait_until_archived
+
+    if plan.request.allow_partial:
+        return _plan_again(plan)
+    if plan.live is not None:
+        wait_until_archived(spark, kafka, plan.table, plan.pipeline.topic, plan.live, note)
+    settled, reader = _plan_again(plan)
+    check_beginning(spark, reader, settled)
+    return settled, reader
+
+
+def begin(
+    plan: ReprocessPlan,
+    spark: "SparkSession",
+    kafka: "KafkaCluster | None",
+    runs: "Runs",
+    output: str | None,
+    run: str | None,
+    note: OnNote,
+) -> "tuple[ReprocessJob, ReprocessManifest]":
+    """Return the run that carries out a plan, a new one or an interrupted one, and what it needs.
+
+    Args:
+        plan: The plan.
+        spark: The application's session.
+        kafka: The cluster; None when none answers.
+        runs: The runs of the home.
+        output: A folder to write to, in place of the pipeline's sink.
+        run: Its id; None to derive one.
+        note: Called while the archive is behind the live query.
+    """
+    from respool.reprocess.job import ReprocessJob
+
+    settled, reader = settle(plan, spark, kafka, note)
+    job = ReprocessJob(spark, kafka, plan.request.settings, settled, reader, output)
+    manifest = runs.begin(settled, job.destination, run)
+    if manifest.version != settled.version:  # more was archived since the run began
+        settled, reader = _plan_again(settled, manifest.version)
+        job = replace(job, plan=settled, reader=reader)
+    return job, manifest
+
+
+def _plan_again(plan: ReprocessPlan, version: int | None = None) -> "tuple[ReprocessPlan, ArchiveReader]":
+    """Return the plan by a version of the archive, by default the newest."""
+    from respool.archive.reader import ArchiveReader
+    from respool.reprocess.plan import make_plan
+
+    reader = ArchiveReader(plan.table, version)
+    return make_plan(plan.request, reader, plan.live, datetime.now(timezone.utc)), reader
+
+
+def _announce(plan: ReprocessPlan, to: str | None, on_plan: OnPlan | None) -> ReprocessPlan:
+    plan = replace(plan, to=to)
+    if on_plan is not None:
+        on_plan(plan)
+    return plan
+
+
+def _on_slice(on_progress: OnProgress | None, plan: ReprocessPlan) -> "OnSlice":
+    return lambda done, results: on_progress(done, len(plan.slices)) if on_progress else None
+
+
+def _kafka(plan: ReprocessPlan, *, required: bool) -> "KafkaCluster | None":
+    from respool.kafka.connect import connect
+
+    try:
+        return connect(plan.request.settings)
+    except BrokerError:
+        if required:
+            raise
+        return None
 
 
 @contextmanager
-def _within_the_calendar(span: tuple[str, str], slice_: str) -> Iterator[None]:
-    """Tell of a time before the year 1 or after 9999, which Python does not have, as of any other wrong time."""
+def _within_the_calendar(start: str, end: str, slice: timedelta) -> Iterator[None]:
+    """Report times before the year 1 or after 9999, which Python does not have, as any other wrong time."""
+    from respool.times import duration_text
+
     try:
         yield
     except OverflowError as error:
         raise SettingsError(
-            f"The span from {span[0]} to {span[1]}, in slices of {slice_}, needs times outside the years 1 to 9999. "
-            "Give a span within them, or a shorter --slice."
+            f"The span from {start} to {end}, in slices of {duration_text(slice)}, needs times outside the years 1 to "
+            "9999. Give a span within them, or a shorter --slice."
         ) from error
-
-
-def show_plan(plan: "Plan", to: str | None) -> None:
-    """Print a plan for people.
-
-    Args:
-        plan: The plan.
-        to: Where results go; None when nothing is written.
-    """
-    from respool.reprocess.plan import results_of
-    from respool.times import time_text
-
-    results = results_of(plan.pipeline)
-    zone = plan.zone
-    lines = [
-        ("pipeline", f"{plan.pipeline.name}, {results.describe()}"),
-        ("asked", f"{plan.request.asked.text(zone)} ({plan.pipeline.timezone})"),
-        ("computed", _computed(plan)),
-        (
-            "archive",
-            f"{plan.table}, version {plan.version}: {plan.reads.files:,} of {plan.size.files:,} files, "
-            f"{size(plan.reads.bytes)} of {size(plan.size.bytes)}",
-        ),
-    ]
-    if plan.live is not None:
-        closed = "nothing yet" if plan.closed is None else f"up to {time_text(plan.closed.astimezone(zone))}"
-        lines.append(("live query", f"batch {plan.live.batch:,}; closed {closed}"))
-    if to is not None:
-        lines.append(("to", to))
-    if len(plan.slices) > 1:
-        lines.append(("slices", f"{len(plan.slices):,}"))
-    lines += [("note", note) for note in plan.notes()]
-    print_result("\n".join(f"{name:<11}{text}" for name, text in lines))
-
-
-def _computed(plan: "Plan") -> str:
-    from respool.pipeline.results import Sessions
-
-    if isinstance(plan.pipeline.results, Sessions):
-        return "every session that touches it, whole"
-    if plan.computed == plan.request.asked:
-        return "the same"
-    return f"{plan.computed.text(plan.zone)}, to have whole windows"
-
-
-def plan_json(plan: "Plan") -> dict[str, Any]:
-    """Return a plan for programs."""
-    from dataclasses import asdict
-
-    def span(one: Any) -> dict[str, str]:
-        return {"start": one.start.isoformat(), "end": one.end.isoformat()}
-
-    live = plan.live
-    return {
-        "pipeline": plan.pipeline.name,
-        "asked": span(plan.request.asked),
-        "computed": span(plan.computed),
-        "slices": len(plan.slices),
-        "archive": {"table": plan.table, "version": plan.version, **asdict(plan.size)},
-        "reads": asdict(plan.reads),
-        "live": live and {"batch": live.batch, "watermark": live.watermark and live.watermark.isoformat()},
-        "notes": plan.notes(),
-    }
-
-
-@contextmanager
-def slices_bar(total: int) -> "Iterator[Callable[[int, int], None]]":
-    """Show how many slices are done, when there are several: a bar on a terminal, else a line now and then."""
-    if total == 1:
-        yield lambda done, count: None
-        return
-    if not sys.stderr.isatty():
-        step = max(total // 20, 1)
-
-        def tell(done: int, count: int) -> None:
-            if done % step == 0 or done == total:
-                print_note(f"slice {done:,} of {total:,}")
-
-        yield tell
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda done, count: bar.update(task, completed=done)

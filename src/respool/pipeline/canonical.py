@@ -43,8 +43,8 @@ def _text(value: object) -> str | None:
 
 
 def _many(values: "list[object] | tuple[object, ...] | set[object] | frozenset[object]") -> str | None:
-    texts = [_text(one) for one in values]
-    known = [one for one in texts if one is not None]
+    texts = [_text(value) for value in values]
+    known = [text for text in texts if text is not None]
     if len(known) < len(texts):
         return None
     if isinstance(values, set | frozenset):
@@ -53,15 +53,15 @@ def _many(values: "list[object] | tuple[object, ...] | set[object] | frozenset[o
 
 
 def _mapping(values: "Mapping[object, object]") -> str | None:
-    pairs = [(_text(key), _text(one)) for key, one in values.items()]
-    if any(key is None or one is None for key, one in pairs):
+    pairs = [(_text(key), _text(item)) for key, item in values.items()]
+    if any(key is None or item is None for key, item in pairs):
         return None
-    return "{" + ", ".join(f"{key}: {one}" for key, one in pairs) + "}"
+    return "{" + ", ".join(f"{key}: {item}" for key, item in pairs) + "}"
 
 
 def _record(value: object) -> str | None:
     """Return a dataclass by the fields that count when two of it are compared."""
-    texts = {one.name: _text(getattr(value, one.name)) for one in fields(value) if one.compare}  # type: ignore[arg-type]
+    texts = {part.name: _text(getattr(value, part.name)) for part in fields(value) if part.compare}  # type: ignore[arg-type]
     if any(text is None for text in texts.values()):
         return None
     return f"{type(value).__qualname__}({', '.join(f'{name}={text}' for name, text in texts.items())})"

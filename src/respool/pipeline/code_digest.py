@@ -43,10 +43,10 @@ class CodeDependencies:
 
 def collect_code(*roots: object) -> CodeDependencies:
     """Return what these functions, or objects that can be called, depend on."""
-    found = CodeDependencies()
+    dependencies = CodeDependencies()
     for root in roots:
-        _CodeWalk(found, _scope(_module(root))).visit(root, "")
-    return found
+        _CodeWalk(dependencies, _scope(_module(root))).visit(root, "")
+    return dependencies
 
 
 def digest(text: str) -> str:
@@ -55,8 +55,8 @@ def digest(text: str) -> str:
 
 
 class _CodeWalk:
-    def __init__(self, found: CodeDependencies, own: Callable[[str], bool]) -> None:
-        self._found = found
+    def __init__(self, dependencies: CodeDependencies, own: Callable[[str], bool]) -> None:
+        self._dependencies = dependencies
         self._own = own
         self._seen: dict[int, object] = {}  # kept, so that no other object gets the same id meanwhile
 
@@ -64,7 +64,7 @@ class _CodeWalk:
         """Take in a value and what it depends on; `name` is what it is called where it was found."""
         text = canonical_text(value)
         if text is not None:
-            self._found.values[name] = text
+            self._dependencies.values[name] = text
             self._classes(value)
         elif id(value) not in self._seen:
             self._seen[id(value)] = value
@@ -74,10 +74,10 @@ class _CodeWalk:
         if isinstance(value, functools.partial):
             self.visit(value.func, name)
             called = _name(value.func)
-            for position, one in enumerate(value.args):
-                self.visit(one, f"{called}:{position}")
-            for keyword, one in sorted(value.keywords.items()):
-                self.visit(one, f"{called}:{keyword}")
+            for position, item in enumerate(value.args):
+                self.visit(item, f"{called}:{position}")
+            for keyword, item in sorted(value.keywords.items()):
+                self.visit(item, f"{called}:{keyword}")
         elif isinstance(value, types.MethodType):
             self.visit(value.__func__, name)
             self.visit(value.__self__, name)
@@ -86,30 +86,30 @@ class _CodeWalk:
         elif isinstance(value, type):
             self._class(value)
         elif isinstance(value, list | tuple):
-            for position, one in enumerate(value):
-                self.visit(one, f"{name}:{position}")
+            for position, item in enumerate(value):
+                self.visit(item, f"{name}:{position}")
         elif isinstance(value, set | frozenset):
-            for one in value:
-                if canonical_text(one) is None:
-                    self.visit(one, name)
+            for item in value:
+                if canonical_text(item) is None:
+                    self.visit(item, name)
         elif isinstance(value, dict):
-            for key, one in value.items():
-                self.visit(one, f"{name}:{canonical_text(key) or type(key).__qualname__}")
+            for key, item in value.items():
+                self.visit(item, f"{name}:{canonical_text(key) or type(key).__qualname__}")
         elif not isinstance(value, types.ModuleType):
             self._object(value, name)
 
     def _classes(self, data: object) -> None:
         """Take in the classes of plain data: their methods are code."""
         if isinstance(data, list | tuple | set | frozenset):
-            for one in data:
-                self._classes(one)
+            for item in data:
+                self._classes(item)
         elif isinstance(data, dict):
             self._classes(list(data.values()))
         elif isinstance(data, Enum):
             self.visit(type(data), "")
         elif is_dataclass(data):
             self.visit(type(data), "")
-            self._classes([getattr(data, one.name) for one in fields(data)])
+            self._classes([getattr(data, item.name) for item in fields(data)])
 
     def _function(self, function: types.FunctionType) -> None:
         inner = getattr(function, "__wrapped__", None)  # a decorator's function says which it has in it
@@ -123,13 +123,13 @@ class _CodeWalk:
         # How an error is worded changes no result.
         if not self._own(cls.__module__) or issubclass(cls, BaseException):
             return
-        members = {name: _function_of(one) for name, one in sorted(vars(cls).items())}
-        functions = {name: one for name, one in members.items() if isinstance(one, types.FunctionType)}
-        own = [one for name, one in functions.items() if not (is_dataclass(cls) and _is_generated(name, one))]
+        members = {name: _function_of(member) for name, member in sorted(vars(cls).items())}
+        functions = {name: member for name, member in members.items() if isinstance(member, types.FunctionType)}
+        own = [member for name, member in functions.items() if not (is_dataclass(cls) and _is_generated(name, member))]
         data = [
-            f"{name}={canonical_text(one)}"
-            for name, one in members.items()
-            if not _is_special(name) and canonical_text(one)
+            f"{name}={canonical_text(member)}"
+            for name, member in members.items()
+            if not _is_special(name) and canonical_text(member)
         ]
         source = _source(cls)
         self._add(_name(cls), digest("\n".join([source, *data])) if source else _together(map(_digest_of, own)))
@@ -137,19 +137,19 @@ class _CodeWalk:
             self.visit(base, "")
         for function in own:
             self._references(function)
-        for name, one in members.items():
-            if isinstance(one, type) and not _is_special(name):
-                self.visit(one, "")
+        for name, member in members.items():
+            if isinstance(member, type) and not _is_special(name):
+                self.visit(member, "")
 
     def _object(self, value: object, name: str) -> None:
         """Take in an object by its class and what it holds, when both are of the author's; else by its class's name."""
         cls = type(value)
         if not self._own(cls.__module__):
-            self._found.values[name] = f"a {cls.__module__}.{cls.__qualname__}"
+            self._dependencies.values[name] = f"a {cls.__module__}.{cls.__qualname__}"
             return
         self.visit(cls, "")
-        for key, one in sorted(getattr(value, "__dict__", {}).items()):
-            self.visit(one, f"{name or _name(cls)}:{key}")
+        for key, item in sorted(getattr(value, "__dict__", {}).items()):
+            self.visit(item, f"{name or _name(cls)}:{key}")
 
     def _references(self, function: types.FunctionType) -> None:
         name = _name(function)
@@ -157,9 +157,9 @@ class _CodeWalk:
             with suppress(ValueError):  # an empty one
                 if cell_name != "__class__":
                     self.visit(cell.cell_contents, f"{name}:{cell_name}")
-        for position, one in enumerate(_defaults(function)):
-            if canonical_text(one) is None:
-                self.visit(one, f"{name}:default {position}")
+        for position, default in enumerate(_defaults(function)):
+            if canonical_text(default) is None:
+                self.visit(default, f"{name}:default {position}")
         package = str(function.__globals__.get("__package__") or "")
         for code in _codes(function.__code__):
             for key in code.co_names:
@@ -183,7 +183,7 @@ class _CodeWalk:
             module = importlib.import_module(name)  # as the function itself would
         except Exception:
             return
-        for key in sorted({one for one in code.co_names if not _is_special(one)} & set(vars(module))):
+        for key in sorted({used for used in code.co_names if not _is_special(used)} & set(vars(module))):
             value = vars(module)[key]
             if isinstance(value, types.ModuleType):
                 if value.__name__ != name:
@@ -201,8 +201,8 @@ class _CodeWalk:
             self.visit(value, name)
 
     def _add(self, name: str, new: str) -> None:
-        there = self._found.code.get(name, new)  # two lambdas may have one name
-        self._found.code[name] = new if there == new else _together((there, new))
+        before = self._dependencies.code.get(name, new)  # two lambdas may have one name
+        self._dependencies.code[name] = new if before == new else _together((before, new))
 
 
 def _scope(module: str) -> Callable[[str], bool]:
@@ -225,7 +225,9 @@ def _folder(top: str) -> Path | None:
     path = Path(file).absolute()
     is_package = hasattr(sys.modules[top], "__path__")
     folder = path.parent.parent if is_package else path.parent
-    installed = {Path(one) for key, one in sysconfig.get_paths().items() if key.endswith(("lib", "stdlib"))}
+    installed = {
+        Path(folder_name) for key, folder_name in sysconfig.get_paths().items() if key.endswith(("lib", "stdlib"))
+    }
     return None if folder in installed or {"site-packages", "dist-packages"} & set(folder.parts) else folder
 
 
@@ -258,9 +260,9 @@ def _function_of(member: object) -> object:
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
     """Yield a function's code, and that of the functions, lambdas and classes in it."""
     yield code
-    for one in code.co_consts:
-        if isinstance(one, types.CodeType):
-            yield from _codes(one)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
 
 
 def _imports(code: types.CodeType, package: str) -> Iterator[str]:
@@ -275,7 +277,7 @@ def _imports(code: types.CodeType, package: str) -> Iterator[str]:
                 name = importlib.util.resolve_name("." * int(level) + name, package)
         yield name
         # `from package import module`
-        yield from (f"{name}.{one}" for one in names or () if f"{name}.{one}" in sys.modules)
+        yield from (f"{name}.{imported}" for imported in names or () if f"{name}.{imported}" in sys.modules)
 
 
 def _source(value: Any) -> str | None:
@@ -305,20 +307,23 @@ def _digest_of(function: types.FunctionType) -> str:
     if source is None:
         return _compiled(function.__code__)
     return digest(
-        "\n".join([source, *(text for one in _defaults(function) if (text := canonical_text(one)) is not None)])
+        "\n".join([source, *(text for default in _defaults(function) if (text := canonical_text(default)) is not None)])
     )
 
 
 def _compiled(code: types.CodeType) -> str:
     """Return the digest of compiled code, which is another in each version of Python."""
     parts = [code.co_code.hex(), *code.co_names, *code.co_varnames]
-    parts += [_compiled(one) if isinstance(one, types.CodeType) else str(canonical_text(one)) for one in code.co_consts]
+    parts += [
+        _compiled(constant) if isinstance(constant, types.CodeType) else str(canonical_text(constant))
+        for constant in code.co_consts
+    ]
     return f"python{sys.version_info[0]}.{sys.version_info[1]}:{digest(chr(10).join(parts))}"
 
 
 def _defaults(function: types.FunctionType) -> list[object]:
     named = sorted((function.__kwdefaults__ or {}).items())
-    return [*(function.__defaults__ or ()), *(one for _, one in named)]
+    return [*(function.__defaults__ or ()), *(default for _, default in named)]
 
 
 def _together(digests: Iterable[str]) -> str:

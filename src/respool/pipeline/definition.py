@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from respool.decoders.json import JsonDecoder, decode, decode_events
+from respool.decoders.json import JsonDecoder, decode
 from respool.errors import PipelineError
 from respool.pipeline.results import Results, Sessions, Windows
 from respool.settings import check_timezone
@@ -90,22 +90,6 @@ class Pipeline:
         """Whether it keeps the rejected records of other pipelines."""
         return isinstance(self.sink, RejectedSink)
 
-    def stream(self, records: "DataFrame") -> "DataFrame":
-        """Return the streaming part of the pipeline; `each_batch` completes every batch of it.
-
-        Rejected records are counted for the batch line.
-        """
-        if self.decode is None:
-            return records if self.stateless else self.transform(records)
-        rows = decode_events(records, self.decode, "respool")
-        if self.watermark:
-            rows = rows.withWatermark(self.decode.event_time, spark_interval(self.watermark))
-        return rows if self.stateless else self.transform(rows)
-
-    def each_batch(self, rows: "DataFrame") -> "DataFrame":
-        """Return the results of one batch of `stream`."""
-        return self.transform(rows) if self.stateless else rows
-
     def describe(self) -> dict[str, str]:
         """Return what it reads, does and writes, for `respool pipelines`."""
         return {
@@ -125,7 +109,7 @@ def rejected(topic: str, decoders: Mapping[JsonDecoder, Sequence[str]]) -> Pipel
         topic: The topic.
         decoders: The decoders, each with the names of its pipelines.
     """
-    digests = sorted(_digest(f"{one.schema}\n{one.event_time}") for one in decoders)
+    digests = sorted(_digest(f"{decoder.schema}\n{decoder.event_time}") for decoder in decoders)
     return Pipeline(
         name=f"rejected-{topic}-{digests[0] if len(digests) == 1 else _digest(' '.join(digests))}",
         topic=topic,

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from respool.errors import CheckpointError, SettingsError
+from respool.identity import results_from_text
 from respool.pipeline.canonical import canonical_text
 from respool.pipeline.code_digest import collect_code, digest
 from respool.pipeline.definition import Pipeline
-from respool.pipeline.results import identity_from_text, text_of
+from respool.pipeline.results import text_of
 from respool.sinks.console import FunctionSink
 from respool.times import duration_text, parse_duration
 
@@ -73,36 +74,36 @@ def fingerprint_of(pipeline: Pipeline, parameters: Mapping[str, object] | None =
         parameters: What it was made with, beside its defaults.
     """
     sink = pipeline.sink
-    found = collect_code(pipeline.transform, *([sink.function] if isinstance(sink, FunctionSink) else []))
+    dependencies = collect_code(pipeline.transform, *([sink.function] if isinstance(sink, FunctionSink) else []))
     settings = _settings(pipeline)
     for name, value in (parameters or {}).items():
         settings[f"parameter {name}"] = _shown(name, value if isinstance(value, str) else canonical_text(value) or "?")
-    for name, text in found.values.items():
+    for name, text in dependencies.values.items():
         settings[name] = _shown(name.rpartition(":")[2], text)
-    return Fingerprint(dict(sorted(found.code.items())), dict(sorted(settings.items())))
+    return Fingerprint(dict(sorted(dependencies.code.items())), dict(sorted(settings.items())))
 
 
 def changes(old: Fingerprint, new: Fingerprint) -> list[str]:
     """Return what has changed from one fingerprint to another, a sentence for each; none when they are equal."""
-    told = []
+    sentences = []
     for name in sorted({*old.settings, *new.settings}):
         before, after = old.settings.get(name, "none"), new.settings.get(name, "none")
         if before != after:
-            told.append(f"setting {name}: {before} → {after}")
+            sentences.append(f"setting {name}: {before} → {after}")
     for name in sorted({*old.code, *new.code}):
         if name not in new.code:
-            told.append(f"code {name} is gone")
+            sentences.append(f"code {name} is gone")
         elif name not in old.code:
-            told.append(f"code {name} is new")
+            sentences.append(f"code {name} is new")
         elif old.code[name] != new.code[name]:
-            told.append(f"code {name} changed")
-    return told
+            sentences.append(f"code {name} changed")
+    return sentences
 
 
-def summarize_changes(told: list[str], most: int = 5) -> str:
+def summarize_changes(changes: list[str], most: int = 5) -> str:
     """Return changes as one line, the first of them in full."""
-    more = f"; and {len(told) - most} more" if told[most:] else ""
-    return "; ".join(told[:most]) + more
+    more = f"; and {len(changes) - most} more" if changes[most:] else ""
+    return "; ".join(changes[:most]) + more
 
 
 def _canonical(name: str, text: str) -> str:
@@ -110,7 +111,7 @@ def _canonical(name: str, text: str) -> str:
     try:
         if name in ("watermark", "trigger"):
             return duration_text(parse_duration(text))
-        if name == "results" and (identity := identity_from_text(text)) is not None:
+        if name == "results" and (identity := results_from_text(text)) is not None:
             return text_of(identity)
     except SettingsError:
         pass  # a trigger of another kind
@@ -119,7 +120,7 @@ def _canonical(name: str, text: str) -> str:
 
 def _settings(pipeline: Pipeline) -> dict[str, str]:
     decoder, results, sink = pipeline.decode, pipeline.results, pipeline.sink
-    found: dict[str, object] = {
+    values: dict[str, object] = {
         "topic": pipeline.topic,
         "watermark": pipeline.watermark,
         "output mode": pipeline.output_mode,
@@ -133,7 +134,7 @@ def _settings(pipeline: Pipeline) -> dict[str, str]:
         "sink": f"{type(sink).__qualname__}, {sink.describe()}",
         "sink's key": ", ".join(getattr(sink, "key", ())) or None,
     }
-    settings = {name: _canonical(name, str(value)) for name, value in found.items() if value is not None}
+    settings = {name: _canonical(name, str(value)) for name, value in values.items() if value is not None}
     for name, value in pipeline.spark.items():
         settings[name] = _hidden(value) if _SECRET_OPTION.search(name) else _shown(name, value)
     return settings
@@ -153,4 +154,4 @@ def changed(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> lis
     """Return what differs between two fingerprints; where results are written does not count."""
     if not old or not new:
         return []
-    return changes(*(Fingerprint.from_json(one).without("sink") for one in (old, new)))
+    return changes(*(Fingerprint.from_json(facts).without("sink") for facts in (old, new)))

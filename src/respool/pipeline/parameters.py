@@ -35,7 +35,7 @@ class Parameter:
 
     def __post_init__(self) -> None:
         """Refuse a type that no text can be turned into."""
-        if not all(one in _READERS or _choices(one) for one in _alternatives(self.kind)):
+        if not all(kind in _READERS or _choices(kind) for kind in _alternatives(self.kind)):
             raise PipelineError(
                 f"The parameter {self.name} of {self.pipeline} is annotated with {self._kind_name()}, which cannot be "
                 f"read from text. Annotate it with {_KINDS}."
@@ -49,12 +49,12 @@ class Parameter:
     def read(self, value: object) -> object:
         """Return the value of this parameter from text, or from what a settings file gave."""
         kinds = _alternatives(self.kind)
-        for kind in sorted(kinds, key=lambda one: one is str):  # any text is a str
+        for kind in sorted(kinds, key=lambda kind: kind is str):  # any text is a str
             try:
                 return _read(kind, value)
             except (ValueError, SettingsError):
                 continue
-        expected = " or ".join(_expected(one) for one in kinds)
+        expected = " or ".join(_expected(kind) for kind in kinds)
         raise PipelineError(f"The parameter {self.name} of {self.pipeline} is {value!r}; expected {expected}.")
 
     def _kind_name(self) -> str:
@@ -73,7 +73,11 @@ def parameters_of(make: Callable[..., object], pipeline: str) -> list[Parameter]
     except (TypeError, ValueError, NameError) as error:
         raise PipelineError(f"{pipeline} cannot be called to make a pipeline: {error}.") from error
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return [Parameter(pipeline, one.name, one.default, _kind_of(one)) for one in arguments if one.kind in named]
+    return [
+        Parameter(pipeline, argument.name, argument.default, _kind_of(argument))
+        for argument in arguments
+        if argument.kind in named
+    ]
 
 
 def _kind_of(argument: inspect.Parameter) -> object:
@@ -89,16 +93,21 @@ def _alternatives(kind: object) -> list[Any]:
     if get_origin(kind) is Annotated:
         return _alternatives(get_args(kind)[0])
     if get_origin(kind) in (Union, types.UnionType):
-        return [one for part in get_args(kind) for one in _alternatives(part) if one is not type(None)]
+        return [
+            alternative
+            for part in get_args(kind)
+            for alternative in _alternatives(part)
+            if alternative is not type(None)
+        ]
     return [str if kind in (Any, object) else kind]
 
 
 def _choices(kind: object) -> Mapping[str, object]:
     """Return the values of an Enum or a Literal by their texts; none for other types."""
     if get_origin(kind) is Literal:
-        return {_text(one): one for one in get_args(kind)}
+        return {_text(choice): choice for choice in get_args(kind)}
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return {one.name: one for one in kind} | {_text(one.value): one for one in kind}
+        return {choice.name: choice for choice in kind} | {_text(choice.value): choice for choice in kind}
     return {}
 
 
@@ -118,7 +127,9 @@ def _read(kind: Any, value: object) -> object:
 def _expected(kind: Any) -> str:
     if kind in _READERS:
         return _READERS[kind][0]
-    return "one of " + ", ".join(dict.fromkeys(_text(getattr(one, "value", one)) for one in _choices(kind).values()))
+    return "one of " + ", ".join(
+        dict.fromkeys(_text(getattr(choice, "value", choice)) for choice in _choices(kind).values())
+    )
 
 
 def _read_text(value: object) -> str:

@@ -30,29 +30,29 @@ def find_pipeline(name: str, values: Mapping[str, object] | None = None) -> Pipe
         name: One of BUILT_IN, or `module:object`: a Pipeline, or a function that makes one.
         values: Parameters that differ from their defaults, as text or as what they are.
     """
-    found = _load(name)
+    target = _load(name)
     values = values or {}
-    if isinstance(found, Pipeline):
+    if isinstance(target, Pipeline):
         if values:
             raise PipelineError(
                 f"{name} is a Pipeline without parameters; found {', '.join(values)}. To have some, make it a function "
                 "with keyword arguments that returns a Pipeline."
             )
-        return found
-    known = {one.name: one for one in parameters(name)}
+        return target
+    known = {parameter.name: parameter for parameter in parameters(name)}
     for key in values:
         if key not in known:
             raise PipelineError(
                 f"The pipeline {name} has no parameter '{key}'.{did_you_mean(key, list(known))} "
                 f"Its parameters are: {', '.join(known) or 'none'}."
             )
-    for one in known.values():
-        if one.is_required and one.name not in values:
+    for parameter in known.values():
+        if parameter.is_required and parameter.name not in values:
             raise PipelineError(
-                f"The pipeline {name} needs a value for its parameter '{one.name}'. Set it with --set "
-                f'{one.name}=VALUE, or in [pipelines."{name}"] of respool.toml.'
+                f"The pipeline {name} needs a value for its parameter '{parameter.name}'. Set it with --set "
+                f'{parameter.name}=VALUE, or in [pipelines."{name}"] of respool.toml.'
             )
-    made = _call(found, {key: known[key].read(value) for key, value in values.items()}, name)
+    made = _call(target, {key: known[key].read(value) for key, value in values.items()}, name)
     if not isinstance(made, Pipeline):
         raise PipelineError(
             f"{name} is a {type(made).__name__}; expected a respool.Pipeline, or a function that makes one."
@@ -95,16 +95,16 @@ def section_values(names: Sequence[str], sections: Mapping[str, Mapping[str, obj
 def _own_name(name: str, values: Mapping[str, object]) -> str:
     """Return the name that a pipeline has itself; as far as it can be made without more parameters."""
     try:
-        found = _load(name)
-        return found.name if isinstance(found, Pipeline) else find_pipeline(name, values).name
+        target = _load(name)
+        return target.name if isinstance(target, Pipeline) else find_pipeline(name, values).name
     except RespoolError:  # reported when it is made with all its parameters
         return name.rpartition(":")[2]
 
 
 def parameters(name: str) -> list[Parameter]:
     """Return the parameters of a pipeline: the keyword arguments of the function that makes it."""
-    found = _load(name)
-    return parameters_of(found, name) if callable(found) and not isinstance(found, Pipeline) else []
+    target = _load(name)
+    return parameters_of(target, name) if callable(target) and not isinstance(target, Pipeline) else []
 
 
 def _load(name: str) -> object:
@@ -117,10 +117,10 @@ def _load(name: str) -> object:
             "One of your own is named module:object, such as my_app.pipelines:orders."
         )
     module = _import(module_name, name)
-    found: object = getattr(module, attribute, None)
-    if found is None:
+    value: object = getattr(module, attribute, None)
+    if value is None:
         raise PipelineError(f"The module {module_name} has no '{attribute}'. Check the name behind the colon.")
-    return found
+    return value
 
 
 def _call(make: object, values: Mapping[str, object], name: str) -> object:

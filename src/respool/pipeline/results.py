@@ -4,17 +4,13 @@ A pipeline says it of itself. Windows and sessions are a function of the events 
 from an archive; what depends on the order or the batches in which events came cannot.
 """
 
-import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from respool.errors import PipelineError, SettingsError
-from respool.identity import FROM_TEXT, Identity
+from respool.errors import PipelineError
+from respool.identity import Identity
 from respool.times import EPOCH, Span, parse_duration
-
-_WINDOWS_TEXT = re.compile(r"windows of (?P<width>.+?)(?: every (?P<slide>.+))?")
-_SESSIONS_TEXT = re.compile(r"sessions with a gap of (?P<gap>.+)")
 
 
 @dataclass(frozen=True)
@@ -151,26 +147,6 @@ class ArrivalDependent:
 
 
 Results = Windows | Sessions | ArrivalDependent
-
-
-def identity_from_text(text: str) -> Identity | None:
-    """Return the identity in a sentence of earlier versions of respool, which kept sentences; None for an empty one.
-
-    Those are the sentences of `describe`, without the offset of windows and the key of sessions.
-    """
-    try:
-        if (windows := _WINDOWS_TEXT.fullmatch(text)) is not None:
-            width = parse_duration(windows["width"])
-            slide = parse_duration(windows["slide"]) if windows["slide"] else width
-            return Identity("windows", {"width": width, "slide": slide}, FROM_TEXT)
-        if (sessions := _SESSIONS_TEXT.fullmatch(text)) is not None:
-            return Identity("sessions", {"gap": parse_duration(sessions["gap"])}, FROM_TEXT)
-    except SettingsError:
-        pass  # no sentence that respool wrote
-    if not text:
-        return None
-    kind = "arrival" if text == "results that depend on arrival" else "unknown"
-    return Identity(kind, {} if kind == "arrival" else {"text": text}, FROM_TEXT)
 
 
 def text_of(identity: Identity) -> str:

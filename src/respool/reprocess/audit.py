@@ -1,21 +1,23 @@
 """Compare what was published of a span with what the archive says of it, and put right what differs."""
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
+from dataclasses import replace
+from datetime import timedelta, timezone
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from respool.checkpoint.position import ends_of_batches
 from respool.errors import ReprocessError
 from respool.pipeline.results import Sessions, Windows
-from respool.reprocess.comparison import DIFFERENT, Comparison, Verdict, changes, keyed
+from respool.reprocess.audit_report import AuditDifference, AuditReport
+from respool.reprocess.comparison import DIFFERENT, Comparison, changes, keyed
 from respool.reprocess.computation import Computation
 from respool.reprocess.job import OnSlice, ReprocessJob, kept_slice
 from respool.reprocess.plan import results_of
 from respool.reprocess.target import ResultTarget, target_of
 from respool.sinks.protocol import WriteContext
-from respool.spark.session import session_of
+from respool.spark.session import session_for
+from respool.spark.sql import quote
 from respool.times import EPOCH, Span
 
 if TYPE_CHECKING:
@@ -24,54 +26,6 @@ if TYPE_CHECKING:
 _PLACES = 10  # records that are named for each difference
 _TICK = timedelta(microseconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
-
-
-@dataclass(frozen=True)
-class AuditDifference:
-    """A result that was published otherwise than the archive says.
-
-    Attributes:
-        verdict: `wrong`; `missing`, not published; `extra`, published though nothing is there.
-        start: The start of its window or session.
-        end: Its end.
-        key: Its key, as text.
-        published: What was published, as text.
-        archived: What the archive says, as text.
-        late: How many of its records came after it was published; None when that is not known. Of one that was not
-            published, all its records.
-        records: The first of them, as topic-partition:offset.
-    """
-
-    verdict: Verdict
-    start: datetime
-    end: datetime
-    key: str
-    published: str | None
-    archived: str | None
-    late: int | None
-    records: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class AuditReport:
-    """What an audit has found.
-
-    Attributes:
-        counts: How many results there are of each verdict.
-        late: How many records are behind the differences, as far as is known.
-        differences: The first differences, by time.
-        fixed: How many were put right.
-    """
-
-    counts: Counter[Verdict] = field(default_factory=Counter)
-    late: int = 0
-    differences: tuple[AuditDifference, ...] = ()
-    fixed: int = 0
-
-    @property
-    def different(self) -> int:
-        """How many results differ."""
-        return sum(self.counts[verdict] for verdict in DIFFERENT)
 
 
 def audit(job: ReprocessJob, most: int, fix: str | None, on_slice: OnSlice) -> AuditReport:
@@ -84,7 +38,7 @@ def audit(job: ReprocessJob, most: int, fix: str | None, on_slice: OnSlice) -> A
         on_slice: Called after each slice.
     """
     pipeline = job.plan.pipeline
-    session = session_of(job.spark, pipeline)
+    session = session_for(job.spark, pipeline.timezone, pipeline.spark)
     computation = Computation(session, job.plan, job.reader)
     write = WriteContext(pipeline.name, None, job.require_kafka(), job.settings.home, fix)
     sink = keyed(pipeline.sink, job.plan)
@@ -98,7 +52,7 @@ def audit(job: ReprocessJob, most: int, fix: str | None, on_slice: OnSlice) -> A
     comparison = Comparison(computation, sink, write, job.plan.closed_until(judge_open=False))
     target = target_of(session, job.plan, write) if fix is not None else None
     published: DataFrame | None = None
-    report = AuditReport()
+    report = AuditReport(job.plan)
     for number in range(len(job.plan.slices)):
         with kept_slice(computation, number) as rows:
             published = published or comparison.published(rows.schema)
@@ -154,7 +108,7 @@ def _with_late(comparison: Comparison, different: "DataFrame") -> "DataFrame":
     names = _shared(comparison, results)
     sought = different.select(
         *("key", "start", "end", "batch", "at", F.col("published").isNotNull().alias("was_published")),
-        *[F.coalesce(f"row.`{name}`", f"_row.`{name}`").alias(f"_{name}") for name in names],
+        *[F.coalesce(f"row.{quote(name)}", f"_row.{quote(name)}").alias(f"_{name}") for name in names],
     )
     sought = sought.join(_cutoffs(comparison, sought), "batch", "left")
     records = _placed(comparison, span, names, results)
@@ -193,8 +147,8 @@ def _placed(comparison: Comparison, span: Span, names: list[str], results: Windo
     assert decoder is not None
     found = comparison.computation.placed_events(span).select(
         *("topic", "partition", "offset", "timestamp"),
-        F.col(f"event.`{decoder.event_time}`").alias("time"),
-        *[F.col(f"event.`{name}`").alias(f"event_{name}") for name in names],
+        F.col(f"event.{quote(decoder.event_time)}").alias("time"),
+        *[F.col(f"event.{quote(name)}").alias(f"event_{name}") for name in names],
     )
     if isinstance(results, Sessions):
         return found

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Literal
 from respool.errors import ReprocessError
 from respool.pipeline.results import Sessions, Windows
 from respool.reprocess.computation import Computation, is_open, times, timestamp
-from respool.reprocess.plan import Plan, results_of
+from respool.reprocess.plan import ReprocessPlan, results_of
 from respool.sinks.protocol import KeyedSink, Sink, WriteContext
 from respool.sinks.rendering import json_of
+from respool.spark.sql import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -118,14 +119,15 @@ class Comparison:
         plan = self.computation.plan
         names = [f"_key{at}" for at in range(len(sessions.key))]
         around = seen.select(
-            *[F.col(f"`{name}`").alias(alias) for name, alias in zip(sessions.key, names, strict=True)],
+            *[F.col(quote(name)).alias(alias) for name, alias in zip(sessions.key, names, strict=True)],
             F.date_trunc("millisecond", "_start").alias("_from"),  # published without microseconds by older versions
             F.col("_end").alias("_to"),
             F.col("_mine").alias("_around_mine"),
             F.col("_open").alias("_around_open"),
         )
         same = [
-            F.col(f"row.`{name}`").eqNullSafe(F.col(alias)) for name, alias in zip(sessions.key, names, strict=True)
+            F.col(f"row.{quote(name)}").eqNullSafe(F.col(alias))
+            for name, alias in zip(sessions.key, names, strict=True)
         ]
         within = reduce(lambda one, other: one & other, same, F.col("start").between(F.col("_from"), F.col("_to")))
         found = published.join(around, within, "left").where(~F.coalesce("_around_open", F.lit(False)))
@@ -154,7 +156,7 @@ def changes(verdicts: "DataFrame", only: "tuple[Verdict, ...] | None" = None) ->
     return wanted.select("key", F.col("expected").alias("value"), row.alias("row"), "verdict")
 
 
-def keyed(sink: Sink, plan: Plan) -> KeyedSink | None:
+def keyed(sink: Sink, plan: ReprocessPlan) -> KeyedSink | None:
     """Return a sink as one that keeps results under keys; None when it does not.
 
     Raises ReprocessError when its key does not tell results of different times apart: one put right would then take the
@@ -179,7 +181,7 @@ def uncompared(sink: Sink, rows: "DataFrame") -> "DataFrame":
     if isinstance(sink, KeyedSink):
         found = sink.render(rows)
     else:
-        row = F.struct(*[F.col(f"`{name}`") for name in rows.columns])
+        row = F.struct(*[F.col(quote(name)) for name in rows.columns])
         value = F.expr(json_of(rows.schema, rows.columns)).cast("binary")
         found = rows.select(F.lit(None).cast("binary").alias("key"), value.alias("value"), row.alias("row"))
     return found.withColumn("verdict", F.lit("missing"))

@@ -12,7 +12,7 @@ from respool.errors import ReprocessError
 from respool.kafka import consumer
 from respool.kafka.cluster import KafkaCluster
 from respool.reprocess.live import LiveQuery
-from respool.reprocess.plan import Plan
+from respool.reprocess.plan import ReprocessPlan
 from respool.times import time_text
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def wait_until_archived(
         known = newer
 
 
-def check_beginning(spark: "SparkSession", reader: ArchiveReader, plan: Plan) -> None:
+def check_beginning(spark: "SparkSession", reader: ArchiveReader, plan: ReprocessPlan) -> None:
     """Raise ReprocessError when the archive lacks the first records of a partition, and the span may need them."""
     from pyspark.sql import functions as F
 
@@ -78,9 +78,9 @@ def check_beginning(spark: "SparkSession", reader: ArchiveReader, plan: Plan) ->
             )
 
 
-def _surely_begins(reader: ArchiveReader, plan: Plan) -> bool:
+def _surely_begins(reader: ArchiveReader, plan: ReprocessPlan) -> bool:
     """Return whether the table's log alone tells that nothing of the beginning is lacking that the span may need."""
-    told, all_told = reader.beginnings(plan.pipeline.topic)
+    told, all_told = reader.first_records(plan.pipeline.topic)
     complete = {one.partition for one in told if one.offset == 0}
     known = _read_live(plan)
     if known and known <= complete:
@@ -89,7 +89,7 @@ def _surely_begins(reader: ArchiveReader, plan: Plan) -> bool:
     return all_told and all(one.partition in complete | before for one in told)
 
 
-def _read_live(plan: Plan) -> set[int]:
+def _read_live(plan: ReprocessPlan) -> set[int]:
     """Return the partitions of which the live query has read records."""
     return {partition for partition, end in plan.live.ends.items() if end} if plan.live else set()
 

@@ -11,8 +11,9 @@ from respool.archive.reader import ArchiveReader
 from respool.decoders.json import decode
 from respool.errors import PipelineError
 from respool.pipeline.results import Sessions, Windows
-from respool.reprocess.plan import Plan, results_of
+from respool.reprocess.plan import ReprocessPlan, results_of
 from respool.reprocess.session_spans import whole_sessions
+from respool.spark.sql import quote
 from respool.times import Span, epoch_micros
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Computation:
     """
 
     spark: "SparkSession"
-    plan: Plan
+    plan: ReprocessPlan
     reader: ArchiveReader
 
     def results(self, number: int) -> "DataFrame":
@@ -96,7 +97,7 @@ class Computation:
         decoded = decode(records.where(F.col("topic") == self.plan.pipeline.topic), decoder)
         # A filter that Spark moves before the decoding would parse each record many times; what is observed stays put.
         decoded = decoded.observe(f"respool-{uuid4().hex}", F.count("rejected").alias("rejected"))
-        time = F.col(f"event.`{decoder.event_time}`")
+        time = F.col(f"event.{quote(decoder.event_time)}")
         return decoded.where(
             F.col("rejected").isNull() & (time >= timestamp(span.start)) & (time < timestamp(span.end))
         )
@@ -141,12 +142,12 @@ def times(results: Windows | Sessions, prefix: str = "") -> "tuple[Column, Colum
     from pyspark.sql import functions as F
 
     if isinstance(results, Windows):
-        return F.col(f"{prefix}`{results.column}`.start"), F.col(f"{prefix}`{results.column}`.end")
-    return F.col(f"{prefix}`{results.start}`"), F.col(f"{prefix}`{results.end}`")
+        return F.col(f"{prefix}{quote(results.column)}.start"), F.col(f"{prefix}{quote(results.column)}.end")
+    return F.col(f"{prefix}{quote(results.start)}"), F.col(f"{prefix}{quote(results.end)}")
 
 
 def is_open(results: Windows | Sessions, closed: datetime | None, end: "Column") -> "Column":
-    """Return the condition under which a result that ends then is open still; `closed` as in `Plan.closed_until`."""
+    """Return the condition under which a result that ends then is open; `closed` as in `ReprocessPlan.closed_until`."""
     from pyspark.sql import functions as F
 
     if closed is None:

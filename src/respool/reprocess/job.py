@@ -12,12 +12,12 @@ from respool.kafka.cluster import KafkaCluster
 from respool.pipeline.results import Windows
 from respool.reprocess.comparison import Comparison, changes, keyed, uncompared
 from respool.reprocess.computation import Computation, check_windows, other_window, refuse_window
-from respool.reprocess.plan import Plan, results_of
+from respool.reprocess.plan import ReprocessPlan, results_of
 from respool.reprocess.runs import ReprocessManifest, Runs
 from respool.reprocess.target import ResultTarget, folder_target, require_free, target_of
 from respool.settings import Settings
 from respool.sinks.protocol import WriteContext, folder_identity, identity_of
-from respool.spark.session import session_of
+from respool.spark.session import session_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +41,7 @@ class ReprocessJob:
     spark: "SparkSession"
     kafka: KafkaCluster | None
     settings: Settings
-    plan: Plan
+    plan: ReprocessPlan
     reader: ArchiveReader
     output: str | None = None
 
@@ -78,7 +78,7 @@ class Preview:
 def preview(job: ReprocessJob, most: int, on_slice: OnSlice) -> Preview:
     """Compute all slices and publish nothing; return how many results there are, and the first ones."""
     pipeline = job.plan.pipeline
-    computation = Computation(session_of(job.spark, pipeline), job.plan, job.reader)
+    computation = Computation(session_for(job.spark, pipeline.timezone, pipeline.spark), job.plan, job.reader)
     count = 0
     values: list[str] = []
     for number in range(len(job.plan.slices)):
@@ -113,7 +113,7 @@ def _preview_slice(computation: Computation, number: int, most: int) -> Preview:
 def reprocess(job: ReprocessJob, manifest: ReprocessManifest, runs: Runs, on_slice: OnSlice) -> ReprocessManifest:
     """Compute what is left of a run and hand it on, slice by slice; return the finished run."""
     assert job.reader.version == manifest.version  # all slices read the same
-    session = session_of(job.spark, job.plan.pipeline)
+    session = session_for(job.spark, job.plan.pipeline.timezone, job.plan.pipeline.spark)
     computation = Computation(session, job.plan, job.reader)
     with runs.held(manifest.run):
         if job.output is not None:

@@ -1,4 +1,4 @@
-"""What the live query has done, by its checkpoint: how far it has read, what it has closed, how it renders results."""
+"""The live query of a pipeline, by its checkpoint: its position, and whether its results have the same keys."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from respool.checkpoint.ownership import RunRecord, read_run_record
 from respool.checkpoint.position import read_position, topic_ends
 from respool.errors import CheckpointError
 from respool.locations import local_path
+from respool.running.claim import run_record
 from respool.storage.open import open_reader
 
 if TYPE_CHECKING:
@@ -17,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LiveQuery:
-    """A live query at its newest finished batch.
+    """A live query at its newest committed batch.
 
     Attributes:
         checkpoint: Its checkpoint.
         batch: The batch.
-        watermark: The watermark at which it ran; None while there was none.
-        ends: The next offset to be read, by partition of the pipeline's topic.
+        watermark: The watermark at which the batch ran; None if the query had none yet.
+        ends: The next offset to read, by partition of the pipeline's topic.
     """
 
     checkpoint: str
@@ -33,9 +34,9 @@ class LiveQuery:
 
 
 def read_live(checkpoint: str, pipeline: "Pipeline") -> LiveQuery | None:
-    """Return what a pipeline's live query has done; None when it never finished a batch on that checkpoint.
+    """Return the live query of a pipeline; None when it has never committed a batch on that checkpoint.
 
-    Raises CheckpointError when results of this pipeline would not stand under the keys of the live query's.
+    Raises CheckpointError when results of this pipeline would have other keys than those of the live query.
     """
     folder = local_path(checkpoint)
     if folder is not None and not folder.is_dir():
@@ -47,13 +48,12 @@ def read_live(checkpoint: str, pipeline: "Pipeline") -> LiveQuery | None:
     position = read_position(files)
     if position.batch is None:
         return None
-    ends = topic_ends(position.ends, pipeline.topic)
-    return LiveQuery(checkpoint, position.batch, position.watermark, ends)
+    return LiveQuery(checkpoint, position.batch, position.watermark, topic_ends(position.ends, pipeline.topic))
 
 
 def _check(checkpoint: str, run: RunRecord, pipeline: "Pipeline") -> None:
-    """Refuse what would be published under other keys, or for other windows, than the live query's results."""
-    mine = RunRecord.of(pipeline)
+    """Raise CheckpointError when results would have other keys or windows than those of the live query."""
+    mine = run_record(pipeline)
     for what, live, here, step in (
         ("is of the pipeline", run.pipeline, mine.pipeline, "name its checkpoint with --checkpoint"),
         ("reads", run.topic, mine.topic, "use the same --set topic=…"),
@@ -73,6 +73,6 @@ def _check(checkpoint: str, run: RunRecord, pipeline: "Pipeline") -> None:
 
 def _refused(checkpoint: str, difference: str, step: str) -> CheckpointError:
     return CheckpointError(
-        f"The live query on {checkpoint} {difference}, and its results would not meet those of the live query. "
-        f"To put these right, {step}."
+        f"The live query on {checkpoint} {difference}, so its results would have other keys than the live query's. "
+        f"To correct the live query's results, {step}."
     )

@@ -1,7 +1,8 @@
 """What will be computed again, of what, and why it may not be. Plain data; nothing is read or written here."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta, timezone
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from respool.archive.reader import ArchiveReader
@@ -11,6 +12,8 @@ from respool.errors import ReprocessError
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.results import ArrivalDependent, Sessions, Windows
 from respool.reprocess.live import LiveQuery
+from respool.settings import Settings
+from respool.text import size as size_text
 from respool.times import Span, time_text
 
 SLICE = timedelta(days=1)
@@ -27,6 +30,7 @@ class ReprocessRequest:
         allow_open: Take results that the live query has not closed yet.
         allow_partial: Take an archive that is known to lack records.
         slice: How much event time is computed at once, about.
+        settings: Where the home, the archive and Kafka are.
     """
 
     pipeline: Pipeline
@@ -34,10 +38,11 @@ class ReprocessRequest:
     allow_open: bool = False
     allow_partial: bool = False
     slice: timedelta = SLICE
+    settings: Settings = field(default_factory=Settings, repr=False)
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class ReprocessPlan:
     """What will be computed.
 
     Attributes:
@@ -50,6 +55,7 @@ class Plan:
         size: All files of the archive.
         live: What the live query has done; None when there is none.
         decoded_alike: The pipeline decodes records as the archive did.
+        to: Where results go, as text; None while that is open, or when nothing is written.
     """
 
     request: ReprocessRequest
@@ -61,6 +67,55 @@ class Plan:
     size: Size
     live: LiveQuery | None
     decoded_alike: bool
+    to: str | None = None
+
+    def __repr__(self) -> str:
+        """Return it in a line."""
+        return f"{type(self).__name__}({self.pipeline.name!r}, {self.request.asked.text(self.zone)}, {self.table!r})"
+
+    def __str__(self) -> str:
+        """Return what the command prints."""
+        asked, pipeline = self.request.asked.text(self.zone), self.pipeline
+        lines = [
+            ("pipeline", f"{pipeline.name}, {results_of(pipeline).describe()}"),
+            ("asked", f"{asked} ({pipeline.timezone})"),
+            ("computed", self._computed()),
+            (
+                "archive",
+                f"{self.table}, version {self.version}: {self.reads.files:,} of {self.size.files:,} files, "
+                f"{size_text(self.reads.bytes)} of {size_text(self.size.bytes)}",
+            ),
+        ]
+        if self.live is not None:
+            closed = "nothing yet" if self.closed is None else f"up to {time_text(self.closed.astimezone(self.zone))}"
+            lines.append(("live query", f"batch {self.live.batch:,}; closed {closed}"))
+        if self.to is not None:
+            lines.append(("to", self.to))
+        if len(self.slices) > 1:
+            lines.append(("slices", f"{len(self.slices):,}"))
+        lines += [("note", note) for note in self.notes()]
+        return "\n".join(f"{name:<11}{text}" for name, text in lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the field `plan` of what the command prints with --json."""
+        live = self.live
+        return {
+            "pipeline": self.pipeline.name,
+            "asked": _span_json(self.request.asked),
+            "computed": _span_json(self.computed),
+            "slices": len(self.slices),
+            "archive": {"table": self.table, "version": self.version, **asdict(self.size)},
+            "reads": asdict(self.reads),
+            "live": live and {"batch": live.batch, "watermark": live.watermark and live.watermark.isoformat()},
+            "notes": self.notes(),
+        }
+
+    def _computed(self) -> str:
+        if isinstance(self.pipeline.results, Sessions):
+            return "every session that touches it, whole"
+        if self.computed == self.request.asked:
+            return "the same"
+        return f"{self.computed.text(self.zone)}, to have whole windows"
 
     @property
     def pipeline(self) -> Pipeline:
@@ -97,6 +152,10 @@ class Plan:
         return found
 
 
+def _span_json(span: Span) -> dict[str, str]:
+    return {"start": span.start.isoformat(), "end": span.end.isoformat()}
+
+
 def results_of(pipeline: Pipeline) -> Windows | Sessions:
     """Return how a pipeline's results relate to event time; ReprocessError when they cannot be computed again."""
     match pipeline.results:
@@ -118,7 +177,7 @@ def results_of(pipeline: Pipeline) -> Windows | Sessions:
             )
 
 
-def make_plan(request: ReprocessRequest, reader: ArchiveReader, live: LiveQuery | None, now: datetime) -> Plan:
+def make_plan(request: ReprocessRequest, reader: ArchiveReader, live: LiveQuery | None, now: datetime) -> ReprocessPlan:
     """Return the plan of a request; ReprocessError or PipelineError when it cannot be done."""
     pipeline, asked = request.pipeline, request.asked
     results = results_of(pipeline)
@@ -134,7 +193,7 @@ def make_plan(request: ReprocessRequest, reader: ArchiveReader, live: LiveQuery 
         computed = asked
         slices, closed_by = results.slices(asked, request.slice), results.closed_by(asked)
         reads = Span(asked.start - results.gap_time, asked.end + results.gap_time)
-    plan = Plan(
+    plan = ReprocessPlan(
         request=request,
         computed=computed,
         slices=tuple(slices),
@@ -149,7 +208,7 @@ def make_plan(request: ReprocessRequest, reader: ArchiveReader, live: LiveQuery 
     return plan
 
 
-def _refuse(plan: Plan, archived: Span | None, closed_by: datetime, now: datetime) -> None:
+def _refuse(plan: ReprocessPlan, archived: Span | None, closed_by: datetime, now: datetime) -> None:
     zone, asked = plan.zone, plan.computed
     text = asked.text(zone)
     if plan.request.asked.start >= now:

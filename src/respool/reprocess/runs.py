@@ -13,9 +13,9 @@ from datetime import timezone
 from pathlib import Path
 
 from respool.errors import ReprocessError
-from respool.identity import FROM_TEXT, Identity, read_identity
+from respool.identity import FROM_TEXT, Identity, read_identity, results_from_text
 from respool.pipeline import results
-from respool.reprocess.plan import Plan
+from respool.reprocess.plan import ReprocessPlan
 from respool.sinks import protocol
 from respool.storage import lease
 from respool.untrusted import Fields, Malformed, parse_json
@@ -49,7 +49,7 @@ class Task:
     timezone: str
 
     @staticmethod
-    def of(plan: Plan, to: Identity) -> "Task":
+    def of(plan: ReprocessPlan, to: Identity) -> "Task":
         """Return the task of a plan."""
         pipeline, asked = plan.pipeline, plan.request.asked
         return Task(
@@ -112,7 +112,7 @@ class Runs:
                 return found
         return None
 
-    def begin(self, plan: Plan, to: Identity, run: str | None) -> ReprocessManifest:
+    def begin(self, plan: ReprocessPlan, to: Identity, run: str | None) -> ReprocessManifest:
         """Return the run that does a plan: one to go on with, or a new one. Nothing is written yet.
 
         Args:
@@ -199,7 +199,7 @@ def _identities_from_text(task: Fields) -> tuple[Identity, Identity | None]:
     """Return where results go, and how they relate to event time, of a task in format 1."""
     text = task.text("to")
     to = protocol.identity_from_text(text) or Identity("described", {"text": text}, FROM_TEXT)
-    return to, results.identity_from_text(task.text("results"))
+    return to, results_from_text(task.text("results"))
 
 
 def check_run_id(run: str) -> None:

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from respool.errors import ReprocessError
-from respool.reprocess.plan import Plan
+from respool.reprocess.plan import ReprocessPlan
 from respool.sinks.console import FunctionSink
 from respool.sinks.delta import DeltaSink
 from respool.sinks.protocol import KeyedSink, WriteContext
-from respool.spark.internals import hadoop_filesystem, is_occupied, is_occupied_for
+from respool.spark.files import is_occupied, is_occupied_for
+from respool.spark.internals import HadoopPath
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,11 +74,10 @@ class StagedTarget:
         """Write all results in one commit, and remove what was kept."""
         ready = [f"{self._ready}/{number:06}" for number in range(slices)]
         self.write(self.spark.read.parquet(*ready))
-        filesystem, path = hadoop_filesystem(self.spark, self._ready)
-        filesystem.delete(path, True)
+        HadoopPath(self.spark, self._ready).delete()
 
 
-def target_of(spark: "SparkSession", plan: Plan, write: WriteContext) -> ResultTarget:
+def target_of(spark: "SparkSession", plan: ReprocessPlan, write: WriteContext) -> ResultTarget:
     """Return the pipeline's own sink as a target."""
     sink = plan.pipeline.sink
     assert write.run is not None

@@ -1,36 +1,43 @@
 """Claim a checkpoint for a pipeline before it runs there."""
 
 import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from respool._version import __version__
 from respool.checkpoint.journal import history
 from respool.checkpoint.ownership import RUN, RunRecord, fork_of, promotion_of, read_run_record
-from respool.errors import CheckpointError, UnfinishedChangeError
+from respool.errors import CheckpointError, CheckpointInUseError, UnfinishedChangeError
 from respool.format import layout, logs
-from respool.locations import local_path
+from respool.locations import OWN, local_path
 from respool.pipeline.fingerprint import changed
 from respool.sinks import protocol
+from respool.sinks.protocol import ReadableSink, SinkOutput
 from respool.storage import lease
 from respool.storage.folder import FolderReader, FolderWriter
-from respool.storage.lease import Lease
+from respool.storage.lease import JVM_PATIENCE, Lease
 from respool.storage.local import LocalWriter
 from respool.storage.open import open_writer
 
 if TYPE_CHECKING:
     from respool.pipeline.definition import Pipeline
+    from respool.running.options import RunOptions
+    from respool.settings import Settings
 
 
 def claim(checkpoint: str, pipeline: "Pipeline", home: Path | None = None, held: Lease | None = None) -> Lease | None:
     """Hold a checkpoint for a pipeline; None when another process holds it now.
 
-    With the `home` of its sinks, where its results can be read is noted, too. `held` is the lease of a checkpoint that
-    this process holds already.
+    With the `home` of its sinks, run.json also records where its results can be read. `held` is the lease of a
+    checkpoint that this process holds already.
 
-    Raises CheckpointError when the checkpoint belongs to another pipeline, or when a rewind of it was cut off.
+    Raises CheckpointError when the checkpoint belongs to another pipeline, or when a change of it was interrupted.
     """
     check(checkpoint, pipeline)
     held = held or lease.hold(checkpoint)
@@ -44,6 +51,58 @@ def claim(checkpoint: str, pipeline: "Pipeline", home: Path | None = None, held:
     return held
 
 
+@contextmanager
+def holding(pipelines: "Sequence[Pipeline]", options: "RunOptions", settings: "Settings") -> Iterator[dict[str, Lease]]:
+    """Hold the checkpoints of pipelines for the length of a `with` block; return the leases, by checkpoint.
+
+    They are held before Spark starts: a checkpoint in use is refused without that wait, and none is free before the
+    JVM ends.
+
+    Raises:
+        CheckpointError: Another process holds one of them.
+    """
+    with ExitStack() as stack:
+        held: dict[str, Lease] = {}
+        new: list[Path] = []  # folders that a run makes, the outermost first
+        try:
+            for pipeline in pipelines:
+                checkpoint = options.checkpoint_of(pipeline, settings)
+                new += _missing(checkpoint)
+                acquired = lease.hold(checkpoint, JVM_PATIENCE)
+                if acquired is None:
+                    raise checkpoint_in_use(pipeline, checkpoint)
+                held[checkpoint] = stack.enter_context(acquired)
+            yield held
+        except BaseException:
+            _remove_unused(new)
+            raise
+
+
+def checkpoint_in_use(pipeline: "Pipeline", checkpoint: str) -> CheckpointInUseError:
+    """Return the error of a pipeline whose checkpoint another process holds."""
+    remedy = f"Stop that run of the pipeline {pipeline.name} first, or name another folder with --checkpoint."
+    return CheckpointInUseError(checkpoint, lease.holder(checkpoint), remedy)
+
+
+def _missing(checkpoint: str) -> list[Path]:
+    """Return the folders on the way to a local checkpoint that do not exist yet, the outermost first."""
+    folder = local_path(checkpoint)
+    if folder is None:
+        return []
+    return [above for above in (*reversed(folder.parents), folder) if not above.exists()]
+
+
+def _remove_unused(folders: Sequence[Path]) -> None:
+    """Delete folders that hold nothing but a lock: a run that could not start leaves no checkpoint behind."""
+    for folder in reversed(folders):
+        own = folder / OWN
+        with suppress(OSError):
+            if os.listdir(folder) == [OWN] and os.listdir(own) == ["lock"]:
+                (own / "lock").unlink()
+                own.rmdir()
+            folder.rmdir()
+
+
 def check(checkpoint: str, pipeline: "Pipeline") -> None:
     """Raise CheckpointError when a pipeline must not run on a checkpoint; nothing is changed."""
     folder = local_path(checkpoint)
@@ -55,43 +114,43 @@ def check(checkpoint: str, pipeline: "Pipeline") -> None:
         return
     try:
         files = _files(checkpoint)
-        found = read_run_record(files)
-        cut_off = history.pending(files)
-        topics = _topics(files) if found is None else None
+        run = read_run_record(files)
+        unfinished = history.pending(files)
+        topics = _topics(files) if run is None else None
         fork, promoted = fork_of(files), promotion_of(files)
     except CheckpointError:
         if folder is not None:
             raise
-        return  # Spark may well reach what this process cannot
-    if cut_off is not None:
-        raise UnfinishedChangeError(checkpoint, cut_off)
+        return  # Spark may reach a store that this process cannot
+    if unfinished is not None:
+        raise UnfinishedChangeError(checkpoint, unfinished)
     if promoted is not None:
         raise CheckpointError(
-            f"The fork {checkpoint} was promoted: its query goes on in {promoted.checkpoint}. Run it there, or take "
-            f"the promotion back with: respool checkpoint undo {promoted.checkpoint}."
+            f"The fork {checkpoint} was promoted: its query continues in {promoted.checkpoint}. Run it there, or undo "
+            f"the promotion with: respool checkpoint undo {promoted.checkpoint}."
         )
     taken = fork.sink_identity if fork is not None else None
     if fork is not None and taken is not None and taken.is_same(protocol.identity_of(pipeline.sink)):
         raise CheckpointError(
             f"The checkpoint {checkpoint} is a fork of {fork.checkpoint}, which writes to the {fork.sink}; both would "
-            "write there. Let the fork write to a place of its own, such as with --sink-suffix -v2, or make it the "
+            "write there. Let the fork write to a separate place, such as with --sink-suffix -v2, or make it the "
             f"pipeline's checkpoint: respool promote {checkpoint} {fork.checkpoint}."
         )
-    _require_same(checkpoint, pipeline, found, topics)
+    _require_same(checkpoint, pipeline, run, topics)
 
 
-def _require_same(checkpoint: str, pipeline: "Pipeline", found: RunRecord | None, topics: set[str] | None) -> None:
-    """Raise CheckpointError when a checkpoint is that of another pipeline, as far as it tells."""
+def _require_same(checkpoint: str, pipeline: "Pipeline", run: RunRecord | None, topics: set[str] | None) -> None:
+    """Raise CheckpointError when a checkpoint belongs to another pipeline, as far as its files show."""
     way_out = "Run that pipeline, or name another folder with --checkpoint."
-    if found is not None and (found.pipeline, found.topic) != (pipeline.name, pipeline.topic):
+    if run is not None and (run.pipeline, run.topic) != (pipeline.name, pipeline.topic):
         raise CheckpointError(
-            f"The checkpoint {checkpoint} belongs to the pipeline {found.pipeline}, which reads {found.topic}; "
+            f"The checkpoint {checkpoint} belongs to the pipeline {run.pipeline}, which reads {run.topic}; "
             f"expected {pipeline.name}, which reads {pipeline.topic}. {way_out}"
         )
-    for name, value in (found.fixed if found is not None else {}).items():
+    for name, value in (run.fixed if run is not None else {}).items():
         if pipeline.fixed.get(name) != value:
             raise CheckpointError(
-                f"The checkpoint {checkpoint} was made with {name}={value}, which it keeps; found "
+                f"The checkpoint {checkpoint} was created with {name}={value}, which cannot change; found "
                 f"{name}={pipeline.fixed.get(name, 'none')}. Run with --set {name}={value}, or name another folder "
                 "with --checkpoint."
             )
@@ -102,8 +161,33 @@ def _require_same(checkpoint: str, pipeline: "Pipeline", found: RunRecord | None
         )
 
 
+def run_record(pipeline: "Pipeline", home: Path | None = None) -> RunRecord:
+    """Return what run.json records of a pipeline, without its fingerprint.
+
+    Args:
+        pipeline: The pipeline.
+        home: The folder under which sinks put files of their own; None to leave out where results can be read.
+    """
+    results, sink = pipeline.results, pipeline.sink
+    output = sink.output(home) if home is not None and isinstance(sink, ReadableSink) else SinkOutput("")
+    return RunRecord(
+        pipeline=pipeline.name,
+        topic=pipeline.topic,
+        sink=sink.describe(),
+        on_replay=sink.replay_note(),
+        timezone=pipeline.timezone,
+        results=results.describe() if results is not None else "",
+        output=output.address,
+        output_key=output.key,
+        spark=metadata.version("pyspark"),
+        fixed=pipeline.fixed,
+        sink_identity=protocol.identity_of(sink),
+        results_identity=results.identity() if results is not None else None,
+    )
+
+
 def changed_since(checkpoint: str, pipeline: "Pipeline") -> list[str]:
-    """Return what has changed in a pipeline since it ran last on a checkpoint; where it writes does not count."""
+    """Return what has changed in a pipeline since it ran last on a checkpoint; a changed output does not count."""
     from respool.pipeline.fingerprint import fingerprint_of
 
     folder = local_path(checkpoint)
@@ -112,12 +196,12 @@ def changed_since(checkpoint: str, pipeline: "Pipeline") -> list[str]:
     try:
         run = read_run_record(_files(checkpoint))
     except CheckpointError:
-        return []  # Spark may well reach what this process cannot
+        return []  # Spark may reach a store that this process cannot
     return changed(run.fingerprint, fingerprint_of(pipeline).to_json()) if run is not None else []
 
 
 def _topics(files: FolderReader) -> set[str] | None:
-    """Return the Kafka topics of a checkpoint that respool did not make, or None when it has run no batch."""
+    """Return the Kafka topics of a checkpoint that respool did not create, or None when it has run no batch."""
     batches = layout.batches(files.names("offsets"))
     if not batches:
         return None
@@ -125,7 +209,7 @@ def _topics(files: FolderReader) -> set[str] | None:
     try:
         newest = logs.parse_offset_log(path, logs.decode(path, files.read(path)))
     except CheckpointError:
-        return None  # Spark will tell what is wrong with it
+        return None  # Spark reports what is wrong with it
     return {topic for topic, _ in newest.kafka_ends()}
 
 
@@ -139,7 +223,7 @@ def _record(files: FolderWriter, pipeline: "Pipeline", home: Path | None) -> Non
 
     facts = {
         "respool": __version__,
-        **asdict(replace(RunRecord.of(pipeline, home), fingerprint=fingerprint_of(pipeline).to_json())),
+        **asdict(replace(run_record(pipeline, home), fingerprint=fingerprint_of(pipeline).to_json())),
         "output_mode": pipeline.output_mode,
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }

@@ -1,7 +1,7 @@
-"""Can this pipeline start from that savepoint? Told before Spark tries, with what has changed and what it means.
+"""Whether a pipeline can start from a savepoint, before Spark tries it: what has changed, and what that means.
 
-What state a pipeline keeps now is learned from Spark itself: it plans the pipeline's first batch, on a folder without
-records, and writes down its state's schemas while doing so. Nothing is computed and nothing is written anywhere else.
+The shape of the pipeline's state comes from Spark itself: it plans the pipeline's first batch, on a folder without
+records, and writes the schemas of its state to a temporary checkpoint. Nothing is computed, nothing else is written.
 """
 
 import tempfile
@@ -19,8 +19,9 @@ from respool.kafka.records import SCHEMA
 from respool.pipeline import fingerprint
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.fingerprint import Fingerprint
+from respool.running.dataflow import start_query
 from respool.spark import failures
-from respool.spark.session import session_of
+from respool.spark.session import session_for
 from respool.storage.local import LocalReader
 
 if TYPE_CHECKING:
@@ -29,36 +30,36 @@ if TYPE_CHECKING:
 _STORE = "spark.sql.streaming.stateStore"
 _IDS = f"{_STORE}.checkpointFormatVersion"
 _PARTITIONS = "spark.sql.shuffle.partitions"
-_MANY = 12  # changes that are told one by one
-# Nothing is computed in a trial: no store is committed to, and any will do that takes every operator.
+_MANY = 12  # changes that are listed individually
+# Nothing is computed in a trial: no store is committed to, and any store that supports every operator will do.
 _TRIAL = {
     _PARTITIONS: "1",
     _IDS: "1",
     f"{_STORE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     f"{_STORE}.commitValidation.enabled": "false",
 }
-# What Spark does not compare, though results depend on it.
+# Settings that Spark does not compare, although results depend on them.
 _SILENT = {
-    "watermark": "Spark does not compare watermarks: what is open in the state closes by the new one.",
+    "watermark": "Spark does not compare watermarks: open results in the state close by the new watermark.",
     "results": (
-        "Spark does not compare windows or gaps: what is open in the state was begun by the old ones, and results of "
-        "both come side by side until it is closed."
+        "Spark does not compare windows or gaps: open results in the state keep the old windows or gaps, and results "
+        "of both kinds are written until these are closed."
     ),
-    "output mode": "Spark does not compare output modes: results come in the new one from the next batch on.",
-    "event time": "What is in the state was read by another event time.",
-    "fields of events": "What is in the state was read from other fields.",
-    "time zone": "What is in the state was read in another time zone.",
+    "output mode": "Spark does not compare output modes: results are written in the new mode from the next batch on.",
+    "event time": "The state was built with another event-time column.",
+    "fields of events": "The state was built from other fields of events.",
+    "time zone": "The state was built in another time zone.",
 }
 
 
 @dataclass(frozen=True)
 class Preflight:
-    """What was found before a start.
+    """The result of the comparison before a start.
 
     Attributes:
         changes: What has changed in the pipeline since the savepoint, a sentence for each.
-        blocking: Why Spark would not start; none when it would.
-        notes: What else is to be known.
+        blocking: Why Spark would not start; empty when it would.
+        notes: What else a user should know.
     """
 
     changes: tuple[str, ...]
@@ -79,56 +80,56 @@ def preflight(
     old: Fingerprint | None,
     new: Fingerprint,
 ) -> Preflight:
-    """Return what a start of a pipeline from a checkpoint would come to; PipelineError when it starts from none.
+    """Return whether a pipeline can start from a checkpoint; raise PipelineError when Spark cannot plan it at all.
 
     Args:
-        spark: A session; the pipeline is planned in one of its own beside it.
+        spark: A session; the pipeline is planned in a new session of the same application.
         pipeline: The pipeline as it is now.
         checkpoint: The checkpoint, or the savepoint's copy of it; it is only read.
         batch: The batch after which it is to start.
-        old: The fingerprint of the pipeline that made the checkpoint; None when it is not known.
+        old: The fingerprint of the pipeline that made the checkpoint; None when it is unknown.
         new: The fingerprint of the pipeline as it is now.
     """
     before = query_shape(checkpoint, batch)
-    found = compare(before, shape_of(spark, pipeline, before.conf))
-    blocking = [*_topics(pipeline, checkpoint, batch), *found.blocking]
-    notes = list(found.notes)
+    comparison = compare(before, shape_of(spark, pipeline, before.conf))
+    blocking = [*_topics(pipeline, checkpoint, batch), *comparison.blocking]
+    notes = list(comparison.notes)
     if before.operators:
         conf = _settings(spark, pipeline, [*before.conf, _PARTITIONS, _IDS])
         blocking += _ids(checkpoint, batch, conf)
         notes += [*_fixed(before, conf), *_silent(old, new)]
     if old is None:
-        notes.append("It is not known which code and settings made the savepoint: only its state can be compared.")
+        notes.append("It is unknown which code and settings made the savepoint: only its state can be compared.")
     changes = fingerprint.changes(old, new) if old is not None else []
     return Preflight(tuple(changes), tuple(blocking), tuple(notes))
 
 
-def lines(found: Preflight) -> list[str]:
-    """Return what was found as lines for people."""
-    told = [f"changed: {one}" for one in found.changes[:_MANY]]
-    if len(found.changes) > _MANY:
-        told.append(f"changed: … and {len(found.changes) - _MANY} more")
-    if found.can_start:  # what would come of it else is of no use
-        told += [f"note: {_sentence(one)}" for one in found.notes]
-    told += [f"cannot start: {_sentence(one)}" for one in found.blocking]
-    if found.blocking:
-        told.append("Spark does not start this pipeline from the savepoint.")
-    elif found.changes or found.notes:
-        told.append(f"Spark starts the {'changed ' if found.changes else ''}pipeline from the savepoint.")
+def lines(result: Preflight) -> list[str]:
+    """Return a result as lines of text."""
+    lines = [f"changed: {sentence}" for sentence in result.changes[:_MANY]]
+    if len(result.changes) > _MANY:
+        lines.append(f"changed: … and {len(result.changes) - _MANY} more")
+    if result.can_start:  # otherwise they do not matter
+        lines += [f"note: {_sentence(sentence)}" for sentence in result.notes]
+    lines += [f"cannot start: {_sentence(sentence)}" for sentence in result.blocking]
+    if result.blocking:
+        lines.append("Spark does not start this pipeline from the savepoint.")
+    elif result.changes or result.notes:
+        lines.append(f"Spark starts the {'changed ' if result.changes else ''}pipeline from the savepoint.")
     else:
-        told.append("Nothing has changed since the savepoint.")
-    return told
+        lines.append("Nothing has changed since the savepoint.")
+    return lines
 
 
 def shape_of(spark: "SparkSession", pipeline: Pipeline, conf: Mapping[str, str]) -> QueryShape:
     """Return the shape of a pipeline's query as Spark plans it now; PipelineError when it cannot be planned.
 
     Args:
-        spark: A session; the pipeline is planned in one of its own beside it.
+        spark: A session; the pipeline is planned in a new session of the same application.
         pipeline: The pipeline.
         conf: Spark's settings that are fixed in the checkpoint from which it is to start.
     """
-    session = session_of(spark, pipeline)
+    session = session_for(spark, pipeline.timezone, pipeline.spark)
     for name, value in {**conf, **_TRIAL}.items():
         session.conf.set(name, value)
     with tempfile.TemporaryDirectory(prefix="respool-") as folder:
@@ -142,13 +143,14 @@ def _plan(session: "SparkSession", pipeline: Pipeline, folder: Path, checkpoint:
     folder.mkdir()
     (folder / "none.json").touch()
 
-    def drop(frame: "DataFrame", _: int) -> None:
-        pipeline.each_batch(frame)
+    def read(session: "SparkSession") -> "DataFrame":
+        return session.readStream.schema(SCHEMA).json(folder.as_uri())
+
+    def drop(results: "DataFrame", batch: int) -> None:
+        """Write nothing."""
 
     try:
-        records = session.readStream.schema(SCHEMA).json(folder.as_uri())
-        writer = pipeline.stream(records).writeStream.outputMode(pipeline.output_mode).foreachBatch(drop)
-        query = writer.option("checkpointLocation", checkpoint.as_uri()).trigger(once=True).start()
+        query = start_query(session, pipeline, read, drop, checkpoint.as_uri(), {"once": True})
         try:
             query.awaitTermination()
         finally:
@@ -182,9 +184,9 @@ def _topics(pipeline: Pipeline, checkpoint: CheckpointSnapshot, batch: int) -> I
 
 def _settings(spark: "SparkSession", pipeline: Pipeline, names: list[str]) -> dict[str, str]:
     """Return what the pipeline's own session says of settings; those of which it says nothing are left out."""
-    session = session_of(spark, pipeline)
-    found = {name: session.conf.get(name, None) for name in names}
-    return {name: value for name, value in found.items() if value is not None}
+    session = session_for(spark, pipeline.timezone, pipeline.spark)
+    conf = {name: session.conf.get(name, None) for name in names}
+    return {name: value for name, value in conf.items() if value is not None}
 
 
 def _ids(checkpoint: CheckpointSnapshot, batch: int, conf: Mapping[str, str]) -> Iterator[str]:
@@ -207,10 +209,10 @@ def _fixed(before: QueryShape, conf: Mapping[str, str]) -> Iterator[str]:
 def _silent(old: Fingerprint | None, new: Fingerprint) -> list[str]:
     if old is None:
         return []
-    told = [meaning for name, meaning in _SILENT.items() if old.settings.get(name) != new.settings.get(name)]
-    if old.code != new.code or (old.values != new.values and not told):
-        told.append("Spark cannot tell whether the changed code takes what is in the state for the same as before.")
-    return told
+    notes = [meaning for name, meaning in _SILENT.items() if old.settings.get(name) != new.settings.get(name)]
+    if old.code != new.code or (old.values != new.values and not notes):
+        notes.append("Spark cannot check whether the changed code interprets the state as before.")
+    return notes
 
 
 def _sentence(text: str) -> str:

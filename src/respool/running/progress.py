@@ -1,6 +1,6 @@
-"""What Spark tells of a batch, as a frozen record: StreamingQueryProgress is turned into it once, here."""
+"""What Spark reports of a batch: the only place that reads StreamingQueryProgress."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,27 @@ class BatchProgress:
     rejected: int
     seconds: float
 
+    def __str__(self) -> str:
+        """Return the line that `respool run` prints for it."""
+        parts = [
+            f"{self.pipeline} batch {self.batch}",
+            f"{self.rows:,} rows",
+            f"{self.rows_per_second:,.0f} rows/s",
+        ]
+        if self.watermark:
+            parts.append(f"watermark {self.watermark:%Y-%m-%d %H:%M:%S}Z")
+        if self.state_rows is not None:
+            parts += [
+                f"state {self.state_rows:,} rows",
+                f"late {self.late_rows:,} ({self.late_rows_total:,} in all)",
+            ]
+        parts += [f"rejected {self.rejected:,}", f"{self.seconds:.1f} s"]
+        return "  ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `respool run --json` prints for it."""
+        return asdict(self)
+
 
 def from_spark(pipeline: str, progress: "StreamingQueryProgress") -> BatchProgress | None:
     """Return what Spark reported of a batch, or None for a trigger that ran no batch."""
@@ -44,7 +65,7 @@ def from_spark(pipeline: str, progress: "StreamingQueryProgress") -> BatchProgre
         return None
     operators = progress.stateOperators
     observed = progress.observedMetrics.get("respool")
-    # A transform that keeps many rows in one of Spark's tells their number itself.
+    # A transform that packs many rows into one row of Spark's state reports their number itself.
     state = progress.observedMetrics.get("respool-state")
     seconds = durations["triggerExecution"] / 1000
     rows = progress.numInputRows
@@ -54,17 +75,17 @@ def from_spark(pipeline: str, progress: "StreamingQueryProgress") -> BatchProgre
         rows=rows,
         rows_per_second=rows / seconds if seconds else 0.0,
         watermark=_watermark(progress.eventTime.get("watermark")),
-        state_rows=_total(state, "state_rows", [one.numRowsTotal for one in operators]),
-        late_rows=_total(state, "late_rows", [one.numRowsDroppedByWatermark for one in operators]),
+        state_rows=_total(state, "state_rows", [operator.numRowsTotal for operator in operators]),
+        late_rows=_total(state, "late_rows", [operator.numRowsDroppedByWatermark for operator in operators]),
         late_rows_total=None,
         rejected=observed["rejected"] if observed is not None else 0,
         seconds=seconds,
     )
 
 
-def _total(told: Any, name: str, by_operator: list[int]) -> int | None:
-    if told is not None and told[name] is not None:
-        return int(told[name])
+def _total(metrics: Any, name: str, by_operator: list[int]) -> int | None:
+    if metrics is not None and metrics[name] is not None:
+        return int(metrics[name])
     return sum(by_operator) if by_operator else None
 
 

@@ -1,4 +1,4 @@
-"""Copy a savepoint to another place, on any filesystem."""
+"""Copy files between filesystems and check them; which files a savepoint needs."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -17,78 +17,79 @@ from respool.savepoint.placement import require_store_place
 from respool.savepoint.store import Savepoint, SavepointStore, new_folder
 from respool.storage.folder import FolderReader, FolderWriter
 
-_AT_ONCE = 8  # files copied at a time: most are small, and each waits for its disk or its store
+_THREADS = 8  # files copied at a time: most are small, and each waits for its disk or its store
 
 A = TypeVar("A")
 B = TypeVar("B")
-Tell = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 
 
 def copy(
-    paths: Sequence[str], source: FolderReader, target: FolderWriter, prefix: str, on_file: Tell
+    paths: Sequence[str], source: FolderReader, target: FolderWriter, prefix: str, on_file: ProgressCallback
 ) -> tuple[SavedFile, ...]:
-    """Copy files, and return what they are.
+    """Copy files, and return their paths, sizes and hashes.
 
     Args:
         paths: Their paths in the source.
-        source: Where they are.
-        target: Where they go.
-        prefix: What stands before their paths there, with its slash.
-        on_file: Called with how many are done, of how many.
+        source: The folder that they are in.
+        target: The folder to copy them to.
+        prefix: The prefix of their paths in the target, with its slash.
+        on_file: Called with the number of files done, and the total.
     """
-    found = tuple(_all(paths, lambda path: _copy(path, source, target, prefix), on_file))
+    copied = tuple(_all(paths, lambda path: _copy(path, source, target, prefix), on_file))
     target.sync()
-    return found
+    return copied
 
 
-def copy_known(
-    files: Sequence[SavedFile], source: FolderReader, target: FolderWriter, prefix: str, on_file: Tell
+def copy_verified(
+    files: Sequence[SavedFile], source: FolderReader, target: FolderWriter, prefix: str, on_file: ProgressCallback
 ) -> None:
-    """Copy files whose bytes are known; raise CheckpointError for one that is not as it was."""
+    """Copy files with recorded hashes; raise CheckpointError for a file that differs from its record."""
 
-    def one(file: SavedFile) -> None:
+    def copy_file(file: SavedFile) -> None:
         try:
-            found = _copy(file.path, source, target, prefix)
+            copied = _copy(file.path, source, target, prefix)
         except FileNotFoundError:
             raise UnreadableFileError(f"{source.root}/{file.path}", "is missing", _DAMAGED) from None
-        if found != file:
+        if copied != file:
             target.delete(prefix + file.path)
-            raise _changed(file, found, source)
+            raise _changed(file, copied, source)
 
-    for _ in _all(files, one, on_file):
+    for _ in _all(files, copy_file, on_file):
         pass
     target.sync()
 
 
-def check(files: Sequence[SavedFile], source: FolderReader, on_file: Tell) -> list[str]:
-    """Return what is wrong with files whose bytes are known."""
+def check(files: Sequence[SavedFile], source: FolderReader, on_file: ProgressCallback) -> list[str]:
+    """Return what is wrong with files that have recorded hashes."""
 
-    def one(file: SavedFile) -> str | None:
+    def check_file(file: SavedFile) -> str | None:
         try:
-            found = _watched(file.path, source, _drop)
+            actual = _hashed(file.path, source, _drop)
         except FileNotFoundError:
             return f"{file.path} is missing."
         except CheckpointError as error:
             return str(error)
-        return None if found == file else str(_changed(file, found, source))
+        return None if actual == file else str(_changed(file, actual, source))
 
-    return [wrong for wrong in _all(files, one, on_file) if wrong is not None]
-
-
-_DAMAGED = "The savepoint is damaged. Use another one. Nothing was changed."
+    return [problem for problem in _all(files, check_file, on_file) if problem is not None]
 
 
-def _changed(file: SavedFile, found: SavedFile, source: FolderReader) -> DamagedFileError:
-    what = f"{found.size:,} bytes, expected {file.size:,}" if found.size != file.size else "other bytes than were saved"
-    return DamagedFileError(f"{source.root}/{file.path}", f"it has {what}", _DAMAGED)
+_DAMAGED = "The savepoint is damaged. Use another savepoint. Nothing was changed."
+
+
+def _changed(file: SavedFile, actual: SavedFile, source: FolderReader) -> DamagedFileError:
+    same_size = actual.size == file.size
+    problem = "other bytes than were saved" if same_size else f"{actual.size:,} bytes, expected {file.size:,}"
+    return DamagedFileError(f"{source.root}/{file.path}", f"it has {problem}", _DAMAGED)
 
 
 def _copy(path: str, source: FolderReader, target: FolderWriter, prefix: str) -> SavedFile:
-    return _watched(path, source, lambda chunks: target.write(prefix + path, chunks))
+    return _hashed(path, source, lambda chunks: target.write(prefix + path, chunks))
 
 
-def _watched(path: str, source: FolderReader, take: Callable[[Iterator[bytes]], object]) -> SavedFile:
-    """Hand a file's bytes on, and return what they were."""
+def _hashed(path: str, source: FolderReader, consume: Callable[[Iterator[bytes]], object]) -> SavedFile:
+    """Pass a file's bytes to a consumer, and return their size and hash."""
     digest, size = hashlib.sha256(), 0
 
     def passing() -> Iterator[bytes]:
@@ -98,7 +99,7 @@ def _watched(path: str, source: FolderReader, take: Callable[[Iterator[bytes]], 
             size += len(piece)
             yield piece
 
-    take(passing())
+    consume(passing())
     return SavedFile(path, size, digest.hexdigest())
 
 
@@ -107,8 +108,8 @@ def _drop(chunks: Iterator[bytes]) -> None:
         pass
 
 
-def _all(items: Sequence[A], work: Callable[[A], B], on_file: Tell) -> Iterator[B]:
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+def _all(items: Sequence[A], work: Callable[[A], B], on_file: ProgressCallback) -> Iterator[B]:
+    with ThreadPoolExecutor(_THREADS) as pool:
         for done, result in enumerate(pool.map(work, items), start=1):
             on_file(done, len(items))
             yield result
@@ -121,7 +122,7 @@ def required_files(checkpoint: CheckpointSnapshot, batch: int) -> list[str]:
     """Return the files that a start after a committed batch needs, with their checksum files.
 
     Raises:
-        CheckpointError: They are not all there.
+        CheckpointError: Some of them are missing.
     """
     if "metadata" not in checkpoint.folders[""]:
         raise BatchUnavailableError(
@@ -130,24 +131,24 @@ def required_files(checkpoint: CheckpointSnapshot, batch: int) -> list[str]:
     why = reachability.log_obstacle(checkpoint, batch + 1, same_range=False)
     if why is not None:
         raise BatchUnavailableError(why)
-    offsets = [f"offsets/{one}" for one in (batch - 1, batch) if one >= 0]
+    offsets = [f"offsets/{number}" for number in (batch - 1, batch) if number >= 0]
     paths = ["metadata", *schema_logs(checkpoint), *_sources(checkpoint, batch), *_state(checkpoint, batch), *offsets]
     return with_companions(checkpoint, [*paths, f"commits/{batch}"])
 
 
 def _sources(checkpoint: CheckpointSnapshot, batch: int) -> list[str]:
-    """Return the files of the sources: of a log of input files, only what was read up to the batch."""
+    """Return the files of the sources; of a log of input files, only the entries read up to the batch."""
     later: set[str] = set()
-    for one in checkpoint.planned(batch).sources:
-        if positions.kind_of(one.end) == "files":
-            later |= set(source_trim.trim(checkpoint, one.source, int(one.end["logOffset"])).moves)
+    for source in checkpoint.planned(batch).sources:
+        if positions.kind_of(source.end) == "files":
+            later |= set(source_trim.trim(checkpoint, source.source, int(source.end["logOffset"])).moves)
     folders = [folder for folder in checkpoint.folders if folder.startswith("sources/")]
     paths = [f"{folder}/{name}" for folder in sorted(folders) for name in sorted(checkpoint.folders[folder])]
-    return [path for path in paths if path not in later and _counts(path)]
+    return [path for path in paths if path not in later and _is_listed(path)]
 
 
 def _state(checkpoint: CheckpointSnapshot, batch: int) -> list[str]:
-    """Return the files of the state that the batch left: what describes it, then what makes its version."""
+    """Return the state files after the batch: the metadata of the operators, then what each store's version loads."""
     paths = [path for first, path in layout.run_files(checkpoint.folders) if first <= batch]
     for folder in sorted(checkpoint.folders):
         if folder.startswith(_STATE) and folder.endswith("/_metadata"):
@@ -155,33 +156,36 @@ def _state(checkpoint: CheckpointSnapshot, batch: int) -> list[str]:
     loads, _ = reachability.state_loads(checkpoint, batch + 1)
     for load in loads:
         files = [*([load.snapshot] if load.snapshot else []), *load.increments]
-        paths += [f"{load.store.folder}/{one.name}" for one in files]
+        paths += [f"{load.store.folder}/{file.name}" for file in files]
         if load.snapshot is not None and load.snapshot.kind == "zip":
             path = f"{load.store.folder}/{load.snapshot.name}"
             named = state_files.files_named(path, checkpoint.files.read(path))
             paths += [f"{load.store.folder}/{name}" for name in named]
-    return [path for path in paths if _counts(path)]
+    return [path for path in paths if _is_listed(path)]
 
 
-def _counts(path: str) -> bool:
-    """Return whether a file counts by itself: checksum files come with theirs, and what was not finished does not."""
+def _is_listed(path: str) -> bool:
+    """Return whether a file is listed: checksum files follow their file, and unfinished files are left out."""
     name = path.rpartition("/")[2]
     return not layout.is_companion(name) and not layout.is_leftover(name)
 
 
 def copy_to(
-    savepoint: Savepoint, store: SavepointStore, name: str | None = None, on_file: Tell = lambda done, total: None
+    savepoint: Savepoint,
+    store: SavepointStore,
+    name: str | None = None,
+    on_file: ProgressCallback = lambda done, total: None,
 ) -> Savepoint:
-    """Copy a savepoint into a store, under its own name or another; every byte is checked on the way.
+    """Copy a savepoint into a store, under its own name or another; every byte is verified.
 
     Raises:
-        CheckpointError: The name is taken, or a file is damaged. Nothing is left then.
+        CheckpointError: The name is taken, or a file is damaged. No file is left in that case.
     """
     manifest = replace(savepoint.manifest, name=name or savepoint.manifest.name, data=new_folder())
     require_store_place(store.location)
     store.require_free(manifest.name)
     try:
-        copy_known(manifest.files, savepoint.files(), store.writer(), f"{manifest.name}/{manifest.data}/", on_file)
+        copy_verified(manifest.files, savepoint.files(), store.writer(), f"{manifest.name}/{manifest.data}/", on_file)
         return store.add(manifest)
     except BaseException:
         store.discard(manifest.name, manifest.data)

@@ -13,7 +13,7 @@ from respool.checkpoint.verify.run import verify
 from respool.errors import CheckpointError, UnfinishedChangeError
 from respool.format import layout
 from respool.locations import absolute
-from respool.savepoint.copying import Tell, copy, required_files
+from respool.savepoint.copying import ProgressCallback, copy, required_files
 from respool.savepoint.extras import not_included
 from respool.savepoint.manifest import SavedFile, SavepointManifest
 from respool.savepoint.placement import require_store_place
@@ -22,19 +22,19 @@ from respool.sinks.registry import SinkPosition
 from respool.storage.folder import FolderReader
 from respool.storage.open import open_reader
 
-_ATTEMPTS = 5  # at a query that deletes files while they are copied
+_ATTEMPTS = 5  # a running query deletes files while they are copied
 
 Position = Callable[[CheckpointSnapshot, int], SinkPosition]
 
 
 @dataclass(frozen=True)
 class SavepointRequest:
-    """What savepoint a user wants.
+    """A savepoint to create.
 
     Attributes:
         location: The checkpoint's folder or URL.
         name: The savepoint's name.
-        batch: The batch; None for the newest that is committed.
+        batch: The batch; None for the newest committed batch.
         reason: Why, for the manifest.
     """
 
@@ -44,71 +44,74 @@ class SavepointRequest:
     reason: str | None = None
 
 
-class _Moved(Exception):
-    """The query went on, and what was to be copied is gone."""
+class _Changed(Exception):
+    """The query continued, and files to be copied are gone."""
 
 
 def create(
-    wanted: SavepointRequest, store: SavepointStore, position: Position, on_file: Tell = lambda done, total: None
+    request: SavepointRequest,
+    store: SavepointStore,
+    position: Position,
+    on_file: ProgressCallback = lambda done, total: None,
 ) -> Savepoint:
-    """Copy what a start after a committed batch needs, and make it count at the end, all at once.
+    """Copy what a start after a committed batch needs; the manifest is written last and makes the savepoint exist.
 
     Raises:
-        CheckpointError: The name is taken or none, the batch is not committed or no longer kept, or the files cannot be
-            read or written. Nothing is left then.
+        CheckpointError: The name is taken or invalid, the batch is not committed or no longer kept, or the files cannot
+            be read or written. No file is left in that case.
     """
     require_store_place(store.location)
-    store.require_free(wanted.name)
+    store.require_free(request.name)
     why: Exception | None = None
     for _ in range(_ATTEMPTS):
         try:
-            return _try(wanted, store, position, on_file)
-        except _Moved as error:
+            return _try(request, store, position, on_file)
+        except _Changed as error:
             why = error.__cause__ if isinstance(error.__cause__, Exception) else error
     raise CheckpointError(
-        f"The checkpoint {wanted.location} changes faster than it can be copied, or lacks files: {why} "
-        "Look at it with: respool checkpoint verify. Nothing was changed."
+        f"The checkpoint {request.location} changes faster than it can be copied, or lacks files: {why} "
+        "Check it with: respool checkpoint verify. Nothing was changed."
     )
 
 
-def _try(wanted: SavepointRequest, store: SavepointStore, position: Position, on_file: Tell) -> Savepoint:
-    files = open_reader(absolute(wanted.location))
-    cut_off = history.pending(files)
-    if cut_off is not None:
-        raise UnfinishedChangeError(wanted.location, cut_off)
+def _try(request: SavepointRequest, store: SavepointStore, position: Position, on_file: ProgressCallback) -> Savepoint:
+    files = open_reader(absolute(request.location))
+    unfinished = history.pending(files)
+    if unfinished is not None:
+        raise UnfinishedChangeError(request.location, unfinished)
     changes = _changes(files)
-    # The newest batch is looked up before the listing: all that it left is there by then.
+    # The newest batch is read before the folder is listed, so the listing contains all of its files.
     newest = max(layout.batches(files.names("commits")), default=None)
     checkpoint = CheckpointSnapshot(files)
     require_listed(checkpoint)
-    batch = _batch(checkpoint, newest, wanted.batch)
+    batch = _batch(checkpoint, newest, request.batch)
     data = new_folder()
     try:
-        paths = _needed(checkpoint, batch, chosen=wanted.batch is not None)
-        where = position(checkpoint, batch)
-        saved = copy(paths, files, store.writer(), f"{wanted.name}/{data}/", on_file)
+        paths = _needed(checkpoint, batch, chosen=request.batch is not None)
+        sink_position = position(checkpoint, batch)
+        saved = copy(paths, files, store.writer(), f"{request.name}/{data}/", on_file)
         if _changes(files) != changes:
-            raise _Moved("it was rewound, restored or promoted meanwhile.")
-        _require_sound(f"{store.location}/{wanted.name}/{data}", checkpoint.root)
-        return store.add(_manifest(checkpoint, wanted, batch, data, saved, where))
+            raise _Changed("it was rewound, restored or promoted during the copy.")
+        _require_sound(f"{store.location}/{request.name}/{data}", checkpoint.root)
+        return store.add(_manifest(checkpoint, request, batch, data, saved, sink_position))
     except FileNotFoundError as error:
-        store.discard(wanted.name, data)
-        raise _Moved from error
+        store.discard(request.name, data)
+        raise _Changed from error
     except BaseException:
-        store.discard(wanted.name, data)
+        store.discard(request.name, data)
         raise
 
 
 def _changes(files: FolderReader) -> set[str]:
-    """Return what tells whether a checkpoint was changed by respool: two of its lives must not be mixed."""
+    """Return the records of respool's changes: files from before and after a change must not be mixed."""
     return {*files.names(history.FOLDER), *files.facts([history.PENDING])}
 
 
 def _batch(checkpoint: CheckpointSnapshot, newest: int | None, wanted: int | None) -> int:
     if newest is None:
         raise CheckpointError(
-            f"The checkpoint {checkpoint.root} has no committed batch yet: there is nothing to keep. "
-            "Run the query until it has finished one. Nothing was changed."
+            f"The checkpoint {checkpoint.root} has no committed batch yet, so there is nothing to save. "
+            "Run the query until it has finished a batch. Nothing was changed."
         )
     if wanted is None:
         return newest
@@ -121,27 +124,30 @@ def _needed(checkpoint: CheckpointSnapshot, batch: int, chosen: bool) -> list[st
     try:
         return required_files(checkpoint, batch)
     except CheckpointError as error:
-        if not chosen:  # it was whole a moment ago, unless it is damaged
-            raise _Moved from error
+        if not chosen:  # the newest batch was complete just now, unless the checkpoint is damaged
+            raise _Changed from error
         batches = reachability.reachable_text(checkpoint, shift=-1)
-        can = f"Batches that can: {batches}, and the newest." if batches else "Only the newest can."
-        raise CheckpointError(f"Batch {batch} cannot be kept: {error.summary}. {can} Nothing was changed.") from error
+        available = (
+            f"Available batches: {batches}, and the newest." if batches else "Only the newest batch is available."
+        )
+        message = f"Batch {batch} cannot be saved: {error.summary}. {available} Nothing was changed."
+        raise CheckpointError(message) from error
 
 
 def _require_sound(copied: str, origin: str) -> None:
-    """Raise CheckpointError when what was copied is damaged, so that Spark could not start from it."""
+    """Raise CheckpointError when the copied files are damaged, so that Spark could not start from them."""
     checks = verify(CheckpointSnapshot(open_reader(copied), is_copy=True))
-    found = [one for check in checks if check.status == "broken" for one in check.findings]
-    if found:
+    problems = [problem for check in checks if check.status == "broken" for problem in check.findings]
+    if problems:
         raise CheckpointError(
-            f"The checkpoint {origin} is damaged: {found[0].what} See what can be done with: "
+            f"The checkpoint {origin} is damaged: {problems[0].what} For details and remedies run: "
             f"respool checkpoint verify {origin}. Nothing was changed."
         )
 
 
 def _manifest(
     checkpoint: CheckpointSnapshot,
-    wanted: SavepointRequest,
+    request: SavepointRequest,
     batch: int,
     data: str,
     saved: tuple[SavedFile, ...],
@@ -149,9 +155,9 @@ def _manifest(
 ) -> SavepointManifest:
     planned, run = checkpoint.planned(batch), read_run_record(checkpoint.files)
     return SavepointManifest(
-        name=wanted.name,
+        name=request.name,
         created=datetime.now(timezone.utc),
-        reason=wanted.reason,
+        reason=request.reason,
         data=data,
         checkpoint=checkpoint.root,
         query_id=checkpoint.query_id,

@@ -1,9 +1,9 @@
-"""Make a fork the checkpoint of its pipeline."""
+"""Install files in a checkpoint: stage them out of Spark's sight, then move them in; for restore, fork and promote."""
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from respool.checkpoint.journal import apply, history
 from respool.checkpoint.journal.steps import Journal, Move, Prune, Step
@@ -12,50 +12,50 @@ from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import UnreadableFileError
 from respool.format import layout, logs
 from respool.locations import local_path
-from respool.savepoint.copying import Tell, copy, copy_known
-from respool.savepoint.extras import is_schema_log_entry, moved_schema_log, staying
+from respool.savepoint.copying import ProgressCallback, copy, copy_verified
+from respool.savepoint.extras import files_that_stay, is_schema_log_entry, moved_schema_log
 from respool.savepoint.manifest import SavedFile
 from respool.storage.folder import FolderReader, FolderWriter
 
 _RUN = re.compile(r"state/[0-9]+/_metadata/v2/[0-9]+")
-_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')  # of JSON
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')  # of JSON
 _SCHEMA = re.compile(r"(.*)/(state/[0-9]+/_stateSchema/.+)")
 
 
 @dataclass(frozen=True)
 class InstallSet:
-    """What is brought in.
+    """The files to install in a checkpoint.
 
     Attributes:
-        source: Where the files are.
-        paths: Their paths, in the order in which they are to be moved in.
+        source: The folder that they are copied from.
+        paths: Their paths, in the order in which they are moved in.
         sizes: Their sizes in bytes.
-        known: What is known of their bytes; None for files that are as they are.
-        written: What is written in place of files of the source.
+        recorded: Their recorded sizes and hashes, by path; None for files whose bytes are not verified.
+        written: New contents that replace those of the source, by path.
     """
 
-    source: FolderReader
+    source: FolderReader = field(compare=False, repr=False)
     paths: tuple[str, ...]
     sizes: Mapping[str, int]
-    known: Mapping[str, SavedFile] | None
+    recorded: Mapping[str, SavedFile] | None
     written: Mapping[str, bytes]
 
     @property
     def size(self) -> int:
-        """How many bytes are brought in."""
+        """Their total size in bytes."""
         return sum(self.sizes.values())
 
 
-def cargo(
+def install_set(
     source: FolderReader, files: Sequence[SavedFile] | None, paths: Sequence[str], target: str, query_id: str | None
 ) -> InstallSet:
-    """Return what to bring into a folder so that Spark can start there.
+    """Return the files to install in a folder so that Spark can start there.
 
     Args:
-        source: Where the files are.
-        files: What is known of their bytes, if anything is.
+        source: The folder that they are copied from.
+        files: Their recorded sizes and hashes; None when there are none to verify.
         paths: Their paths.
-        target: The folder or URL that they are brought into: metadata in them that names files by address is adapted.
+        target: The folder or URL that they are installed in; metadata that names files by address is adapted to it.
         query_id: A new id for the query; None to keep its own.
     """
     written: dict[str, bytes] = {}
@@ -70,14 +70,14 @@ def cargo(
     if query_id is not None:
         written["metadata"] = logs.metadata(query_id).encode()
     stale = {layout.hidden_checksum(path) for path in written}
-    brought = tuple(path for path in paths if path not in stale)
-    facts = source.facts(brought) if files is None else {}
-    known = None if files is None else {one.path: one for one in files}
+    installed = tuple(path for path in paths if path not in stale)
+    infos = source.facts(installed) if files is None else {}
+    recorded = None if files is None else {file.path: file for file in files}
     sizes = {
-        path: len(written[path]) if path in written else known[path].size if known else facts[path].size
-        for path in brought
+        path: len(written[path]) if path in written else recorded[path].size if recorded else infos[path].size
+        for path in installed
     }
-    return InstallSet(source, brought, sizes, known, written)
+    return InstallSet(source, installed, sizes, recorded, written)
 
 
 def _text(source: FolderReader, path: str) -> str:
@@ -89,22 +89,22 @@ def _text(source: FolderReader, path: str) -> str:
 
 
 def moved_to(target: str, text: str) -> str:
-    """Return an operator's metadata of version 2 with its schemas' addresses in another checkpoint's folder."""
+    """Return an operator's metadata (version 2) with the addresses of its schemas changed to another checkpoint."""
 
-    def adapted(found: re.Match[str]) -> str:
+    def adapted(match: re.Match[str]) -> str:
         try:
-            schema = _SCHEMA.fullmatch(str(json.loads(found[0])))
+            schema = _SCHEMA.fullmatch(str(json.loads(match[0])))
         except ValueError:
-            return found[0]
+            return match[0]
         if schema is None:
-            return found[0]
+            return match[0]
         return json.dumps(f"{_address(target, schema[1])}/{schema[2]}", ensure_ascii=False)
 
-    return _TEXT.sub(adapted, text)
+    return _STRING.sub(adapted, text)
 
 
 def _address(target: str, before: str) -> str:
-    """Return the address by which Spark knows a folder, of the same kind as the address that was there before."""
+    """Return the address that Spark uses for a folder, of the same kind as the address that it replaces."""
     path = local_path(target)
     if path is not None:
         return f"file:{path.absolute()}"
@@ -114,16 +114,19 @@ def _address(target: str, before: str) -> str:
     return f"{scheme}://{rest.rstrip('/')}"
 
 
-def stage(brought: InstallSet, name: str, files: FolderWriter, on_file: Tell = lambda done, total: None) -> None:
-    """Copy what is brought in into the folder, out of Spark's sight; on any error nothing of it stays."""
+def stage(
+    install_set: InstallSet, name: str, files: FolderWriter, on_file: ProgressCallback = lambda done, total: None
+) -> None:
+    """Copy files to the staging folder of a checkpoint, which Spark does not read; on any error nothing of it stays."""
     prefix = f"{history.STAGED}/{name}/"
-    plain = [path for path in brought.paths if path not in brought.written]
+    unchanged = [path for path in install_set.paths if path not in install_set.written]
     try:
-        if brought.known is None:
-            copy(plain, brought.source, files, prefix, on_file)
+        if install_set.recorded is None:
+            copy(unchanged, install_set.source, files, prefix, on_file)
         else:
-            copy_known([brought.known[path] for path in plain], brought.source, files, prefix, on_file)
-        for path, data in brought.written.items():
+            recorded = [install_set.recorded[path] for path in unchanged]
+            copy_verified(recorded, install_set.source, files, prefix, on_file)
+        for path, data in install_set.written.items():
             files.replace(prefix + path, data)
         files.sync()
     except BaseException:
@@ -132,25 +135,25 @@ def stage(brought: InstallSet, name: str, files: FolderWriter, on_file: Tell = l
 
 
 def steps(
-    checkpoint: CheckpointSnapshot | None, brought: InstallSet, name: str, at_sink: Sequence[Step] = ()
+    checkpoint: CheckpointSnapshot | None, install_set: InstallSet, name: str, at_sink: Sequence[Step] = ()
 ) -> list[Step]:
-    """Return the steps that move the files of a checkpoint aside, and what is staged in.
+    """Return the steps that move the files of a checkpoint to `_respool/aside/`, and the staged files in.
 
-    What Spark does not define stays, unless something is brought in its place.
+    Files that Spark does not define stay, unless they are replaced.
     """
     aside: list[Step] = []
     if checkpoint is not None:
-        stay = set(staying(safe_move_order(checkpoint), brought.paths))
+        stay = set(files_that_stay(safe_move_order(checkpoint), install_set.paths))
         paths = [path for path in safe_move_order(checkpoint) if path not in stay]
-        facts = checkpoint.files.facts(paths)
-        aside = [Move(path, f"{history.ASIDE}/{name}/{path}", facts[path].size) for path in paths if path in facts]
+        infos = checkpoint.files.facts(paths)
+        aside = [Move(path, f"{history.ASIDE}/{name}/{path}", infos[path].size) for path in paths if path in infos]
     staged = f"{history.STAGED}/{name}/"
-    moved_in = [Move(staged + path, path, brought.sizes[path]) for path in brought.paths]
+    moved_in = [Move(staged + path, path, install_set.sizes[path]) for path in install_set.paths]
     return [*aside, *at_sink, Prune("state"), Prune("sources"), *moved_in]
 
 
 def safe_move_order(checkpoint: CheckpointSnapshot) -> list[str]:
-    """Return all files of a checkpoint, in the order that does least harm: state, commits, offsets, then the rest."""
+    """Return all files of a checkpoint in the order that is safest to interrupt: state, commits, offsets, the rest."""
     order = {"state": 0, "commits": 1, "offsets": 2}
 
     def rank(path: str) -> tuple[int, int, str]:
@@ -162,30 +165,36 @@ def safe_move_order(checkpoint: CheckpointSnapshot) -> list[str]:
 
 
 def carry_out(
-    journal: Journal, brought: InstallSet, files: FolderWriter, on_file: Tell = lambda done, total: None
+    journal: Journal,
+    install_set: InstallSet,
+    files: FolderWriter,
+    on_file: ProgressCallback = lambda done, total: None,
 ) -> None:
-    """Stage what is brought in, then carry the journal out; on an error before its first step nothing is changed."""
+    """Stage the files, then apply the journal; on an error before its first step nothing is changed."""
     if history.pending(files) is None:
-        apply.clear_leftovers(files)  # copies of an interrupted restore may take the room that this needs
-    stage(brought, journal.id, files, on_file)
+        apply.clear_leftovers(files)  # copies of an interrupted restore may take the space that this needs
+    stage(install_set, journal.id, files, on_file)
     apply.apply(journal, files)
 
 
 def carry_out_fork(
-    journal: Journal, brought: InstallSet, files: FolderWriter, on_file: Tell = lambda done, total: None
+    journal: Journal,
+    install_set: InstallSet,
+    files: FolderWriter,
+    on_file: ProgressCallback = lambda done, total: None,
 ) -> None:
-    """Bring files into a folder that has none; on an error nothing stays.
+    """Install files in an empty folder; on an error nothing stays.
 
-    The fence is up before the first file is there: a fork that is cut off is none, and no query starts on it from
-    nothing. Cut off before, it is finished.
+    The fence is created before the first file is copied: no query can start on an interrupted fork as if it were
+    empty. A fork that was interrupted is finished.
     """
     if history.pending(files) is None:
         journal = apply.begin(journal, files)
     else:
-        files.sync(everything=True)  # the process that began it may have been killed before it did
-    if not files.facts(brought.paths):  # else all is staged, and some is moved in
+        files.sync(everything=True)  # the process that started it may have been killed before its own sync
+    if not files.facts(install_set.paths):  # otherwise all files are staged, and some are moved in
         try:
-            stage(brought, journal.id, files, on_file)
+            stage(install_set, journal.id, files, on_file)
         except BaseException:
             files.delete(journal.fence)
             files.sync()
@@ -197,16 +206,16 @@ def carry_out_fork(
 
 def promote(
     journal: Journal,
-    brought: InstallSet,
+    install_set: InstallSet,
     files: FolderWriter,
     fork: FolderWriter,
-    on_file: Tell = lambda done, total: None,
+    on_file: ProgressCallback = lambda done, total: None,
 ) -> None:
-    """Bring a fork's files into a checkpoint, and note in the fork where its query goes on.
+    """Install a fork's files in a checkpoint, and record in the fork where its query continues.
 
-    The note counts only while the journal is in the checkpoint's history, and not undone: so it is made first.
+    The record is valid only while the journal is in the checkpoint's history and not undone, so it is written first.
     """
-    note = PromotionRecord(files.root, journal.id)
-    fork.replace(PROMOTED, (json.dumps(asdict(note)) + "\n").encode())
+    record = PromotionRecord(files.root, journal.id)
+    fork.replace(PROMOTED, (json.dumps(asdict(record)) + "\n").encode())
     fork.sync()
-    carry_out(journal, brought, files, on_file)
+    carry_out(journal, install_set, files, on_file)

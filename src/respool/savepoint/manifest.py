@@ -1,4 +1,4 @@
-"""What a savepoint says of itself, as `manifest.json` in its folder."""
+"""The manifest of a savepoint: `manifest.json` in its folder."""
 
 import json
 import re
@@ -28,28 +28,28 @@ class SavedFile:
 
 @dataclass(frozen=True)
 class SavepointManifest:
-    """What a savepoint is of.
+    """What a savepoint contains and where it came from.
 
     Attributes:
-        name: Its name.
-        created: When it was made.
-        reason: Why, in the user's words.
-        data: The folder of its files, beside the manifest.
-        checkpoint: The checkpoint that it was made from.
+        name: The savepoint's name.
+        created: When it was created.
+        reason: The user's reason.
+        data: The folder of its files, next to the manifest.
+        checkpoint: The checkpoint that it was created from.
         query_id: The query's id.
-        batch: The newest batch in it, which is committed.
+        batch: The newest batch in it; it is committed.
         planned_ms: When that batch was planned.
         watermark_ms: The watermark at which the next batch starts, 0 for none.
-        sources: How far each source was read.
-        conf: Spark's settings that are fixed in the checkpoint.
-        operators: How many stateful operators it has.
+        sources: The offsets up to which each source was read.
+        conf: The Spark settings that are fixed in the checkpoint.
+        operators: The number of stateful operators.
         files: Its files.
-        sink: How far the output was.
+        sink: The position of the output.
         run: The pipeline; None for a query that respool did not start.
         spark: The version of Spark that ran the pipeline; None when it is not known.
-        respool: The version of respool that made the savepoint.
-        not_included: What else was in the checkpoint, and is not in the savepoint; unknown, and empty, in savepoints
-            that were made before this was noted.
+        respool: The version of respool that created the savepoint.
+        not_included: Other files of the checkpoint, which are not in the savepoint; empty in savepoints created by
+            versions that did not record them.
     """
 
     name: str
@@ -73,12 +73,12 @@ class SavepointManifest:
 
     @property
     def size(self) -> int:
-        """Its size in bytes."""
-        return sum(one.size for one in self.files)
+        """The size of its files in bytes."""
+        return sum(file.size for file in self.files)
 
     @property
     def next_batch(self) -> int:
-        """The batch that a query runs first when it starts from here."""
+        """The first batch of a query that starts from this savepoint."""
         return self.batch + 1
 
 
@@ -92,68 +92,68 @@ def text_of(manifest: SavepointManifest) -> bytes:
     return (json.dumps(to_json(manifest), indent=1) + "\n").encode()
 
 
-def parse(where: str, data: bytes) -> SavepointManifest:
-    """Return a manifest from the bytes of its file; `where` is for messages.
+def parse(location: str, data: bytes) -> SavepointManifest:
+    """Return a manifest from the bytes of its file; `location` is for messages.
 
     Every path in it is relative and cannot lead out of the savepoint's folder.
     """
     try:
-        facts = Fields(parse_json(data))
-        version = facts.whole("version")
+        fields = Fields(parse_json(data))
+        version = fields.whole("version")
         if version != _VERSION:
             remedy = "Use a newer respool. Nothing was changed."
-            raise UnknownFormatVersionError(where, str(version), [str(_VERSION)], remedy)
-        return _manifest(facts)
+            raise UnknownFormatVersionError(location, str(version), [str(_VERSION)], remedy)
+        return _manifest(fields)
     except Malformed as error:
-        remedy = "The savepoint cannot be used; create another. Nothing was changed."
-        raise DamagedFileError(where, str(error), remedy) from error
+        remedy = "The savepoint cannot be used. Create another savepoint. Nothing was changed."
+        raise DamagedFileError(location, str(error), remedy) from error
 
 
-def _manifest(facts: Fields) -> SavepointManifest:
-    files = facts.objects("files", _file)
+def _manifest(fields: Fields) -> SavepointManifest:
+    files = fields.objects("files", _file)
     if len({file.path for file in files}) < len(files):
         raise Malformed("it has two files with one path")
     return SavepointManifest(
-        name=facts.file_name("name"),
-        created=facts.time("created"),
-        reason=facts.optional_text("reason"),
-        data=facts.file_name("data"),
-        checkpoint=facts.line("checkpoint"),
-        query_id=facts.line("query_id"),
-        batch=facts.whole("batch", most=LONG - 1),
-        planned_ms=facts.whole("planned_ms"),
-        watermark_ms=facts.whole("watermark_ms"),
-        sources=facts.objects("sources", lambda source: SourceOffsets(source.line("source"), source.any("end"))),
-        conf=facts.text_by_name("conf"),
-        operators=facts.whole("operators"),
+        name=fields.file_name("name"),
+        created=fields.time("created"),
+        reason=fields.optional_text("reason"),
+        data=fields.file_name("data"),
+        checkpoint=fields.line("checkpoint"),
+        query_id=fields.line("query_id"),
+        batch=fields.whole("batch", most=LONG - 1),
+        planned_ms=fields.whole("planned_ms"),
+        watermark_ms=fields.whole("watermark_ms"),
+        sources=fields.objects("sources", lambda source: SourceOffsets(source.line("source"), source.any("end"))),
+        conf=fields.text_by_name("conf"),
+        operators=fields.whole("operators"),
         files=files,
-        sink=_sink(facts.nested("sink")),
-        run=RunRecord.from_json(facts.nested("run")) if "run" in facts else None,
-        spark=facts.optional_line("spark"),
-        respool=facts.line("respool"),
-        not_included=facts.objects("not_included", _not_included) if "not_included" in facts else (),
+        sink=_sink(fields.nested("sink")),
+        run=RunRecord.from_json(fields.nested("run")) if "run" in fields else None,
+        spark=fields.optional_line("spark"),
+        respool=fields.line("respool"),
+        not_included=fields.objects("not_included", _not_included) if "not_included" in fields else (),
     )
 
 
-def _not_included(facts: Fields) -> NotIncluded:
-    return NotIncluded(facts.line("path"), facts.whole("files"), facts.whole("size"))
+def _not_included(fields: Fields) -> NotIncluded:
+    return NotIncluded(fields.line("path"), fields.whole("files"), fields.whole("size"))
 
 
-def _file(facts: Fields) -> SavedFile:
-    sha256 = facts.text("sha256")
+def _file(fields: Fields) -> SavedFile:
+    sha256 = fields.text("sha256")
     if not re.fullmatch("[0-9a-f]{64}", sha256):
         raise Malformed(f"{sha256!r:.80} is not a SHA-256")
-    return SavedFile(facts.path("path"), facts.whole("size"), sha256)
+    return SavedFile(fields.path("path"), fields.whole("size"), sha256)
 
 
-def _sink(facts: Fields) -> SinkPosition:
-    offsets = facts.whole_by_name("offsets") if "offsets" in facts else None
+def _sink(fields: Fields) -> SinkPosition:
+    offsets = fields.whole_by_name("offsets") if "offsets" in fields else None
     for partition in offsets or ():
         decimal(partition, "a partition of the output topic")
     return SinkPosition(
-        output=facts.text("output"),
+        output=fields.text("output"),
         offsets=offsets,
-        version=facts.optional_whole("version"),
-        transactions=facts.whole_by_name("transactions") if "transactions" in facts else None,
-        unknown=facts.optional_text("unknown"),
+        version=fields.optional_whole("version"),
+        transactions=fields.whole_by_name("transactions") if "transactions" in fields else None,
+        unknown=fields.optional_text("unknown"),
     )

@@ -1,7 +1,7 @@
-"""Where a checkpoint or a store of savepoints may be put: not inside another one, not around one, not in a table.
+"""Where a checkpoint or a savepoint store may be put: not inside another one, not around one, not in a table.
 
-A checkpoint inside another one is moved, restored and deleted with it; inside a savepoint it counts as damage to it;
-inside a store it looks like a savepoint that was cut off, which the next savepoint of that name removes.
+A checkpoint inside another checkpoint is moved, restored and deleted with it. Inside a savepoint it is reported as
+damage. Inside a store it looks like an unfinished savepoint, which the next savepoint of that name removes.
 """
 
 import os
@@ -16,90 +16,90 @@ from respool.storage.open import new_writer
 
 _MANIFEST = "manifest.json"
 _CHECKPOINT = frozenset({"offsets", "commits", "metadata"})
-_MOST_CHILDREN = 200  # folders that are looked into for a savepoint
-_MOST_FOLDERS = 1_000  # folders that are looked into for a checkpoint inside
+_MOST_CHILDREN = 200  # folders searched for a savepoint
+_MOST_FOLDERS = 1_000  # folders searched for a checkpoint inside
 _DEPTH = 4
 
 
-def require_place(where: str) -> None:
-    """Raise CheckpointError when a checkpoint must not be put into a folder or URL: it is inside another, or around it.
+def require_place(location: str) -> None:
+    """Raise CheckpointError when a folder or URL cannot hold a checkpoint: it is inside another one, or around one.
 
-    What is in the folder itself is the caller's concern, as long as it is a checkpoint or nothing.
+    The contents of the folder itself are the caller's concern, as long as it is a checkpoint or empty.
     """
-    what = "A checkpoint needs a folder of its own"
-    files, own = _own_kind(where)
+    rule = "A checkpoint needs its own folder"
+    files, own = _own_kind(location)
     if own == "savepoint":
-        raise _refused(where, "is a savepoint", what)
-    _require_outside(where, what)
+        raise _refused(location, "is a savepoint", rule)
+    _require_outside(location, rule)
     if own is not None:
         return
-    if local_path(where) is not None and _holds_savepoints(files):
-        raise _refused(where, "is a store of savepoints", what)
+    if local_path(location) is not None and _holds_savepoints(files):
+        raise _refused(location, "is a savepoint store", rule)
     inside = next(_checkpoints_in(files), None)
     if inside is not None:
-        raise _refused(where, f"contains the checkpoint {inside}", what)
+        raise _refused(location, f"contains the checkpoint {inside}", rule)
 
 
-def require_store_place(where: str) -> None:
-    """Raise CheckpointError when savepoints must not be kept in a folder or URL: it is something else, or inside it."""
-    what = "Savepoints need a folder of their own"
-    _, own = _own_kind(where)
+def require_store_place(location: str) -> None:
+    """Raise CheckpointError when a folder or URL cannot be a savepoint store: it is something else, or inside it."""
+    rule = "Savepoints need their own folder"
+    _, own = _own_kind(location)
     if own is not None:
-        raise _refused(where, f"is a {own}", what)
-    _require_outside(where, what)
+        raise _refused(location, f"is a {own}", rule)
+    _require_outside(location, rule)
 
 
-def _own_kind(where: str) -> tuple[FolderReader, str | None]:
-    files = new_writer(where)
+def _own_kind(location: str) -> tuple[FolderReader, str | None]:
+    files = new_writer(location)
     try:
         return files, _kind(files)
     except _Unreadable:
         return files, None  # the caller reports it as soon as it reads or writes there
 
 
-def _require_outside(where: str, what: str) -> None:
-    for outer, below in _ancestors(where):
+def _require_outside(location: str, rule: str) -> None:
+    for outer, below in _ancestors(location):
         try:
             files = new_writer(outer)
             own = _kind(files)
             if own is not None:
-                raise _refused(where, f"is inside the {own} {outer}", what)
+                raise _refused(location, f"is inside the {own} {outer}", rule)
             if below[:1] not in ("_", ".") and _is_table(files):
-                raise _refused(where, f"is inside the table {outer}", what)
+                raise _refused(location, f"is inside the table {outer}", rule)
             if local_path(outer) is not None and _holds_savepoints(files):
-                raise _refused(where, f"is inside the store of savepoints {outer}", what)
+                raise _refused(location, f"is inside the savepoint store {outer}", rule)
         except _Unreadable:
             continue
 
 
-def _refused(where: str, why: str, what: str) -> CheckpointError:
-    return CheckpointError(f"{where} {why}. {what}; name another. Nothing was changed.")
+def _refused(location: str, why: str, rule: str) -> CheckpointError:
+    return CheckpointError(f"{location} {why}. {rule}; name another. Nothing was changed.")
 
 
 class _Unreadable(Exception):
-    """A folder above cannot be looked into, as is usual for an account that only has its own folder."""
+    """A parent folder cannot be read, as is usual for an account that only has its own folder."""
 
 
-def _ancestors(where: str) -> Iterator[tuple[str, str]]:
-    """Yield the folders above a place, the nearest first, and the name of the folder below it on the way there."""
-    path = local_path(where)
+def _ancestors(location: str) -> Iterator[tuple[str, str]]:
+    """Yield the folders above a location, the nearest first, each with the name of its subfolder on the path."""
+    path = local_path(location)
     if path is None:
-        scheme, _, rest = where.partition("://")
+        scheme, _, rest = location.partition("://")
         parts = PurePosixPath(rest.strip("/")).parts
         for count in range(len(parts) - 1, 0, -1):
             yield f"{scheme}://{'/'.join(parts[:count])}", parts[count]
         return
     written = Path(os.path.normpath(path.expanduser().absolute()))
     seen = set()
-    for one in (written, Path(os.path.realpath(written))):  # a link can lead into a checkpoint, or be in one
-        for below, outer in zip((one, *one.parents), one.parents, strict=False):
+    for folder in (written, Path(os.path.realpath(written))):  # a link can lead into a checkpoint, or be inside it
+        for below, outer in zip((folder, *folder.parents), folder.parents, strict=False):
             if outer not in seen:
                 seen.add(outer)
                 yield str(outer), below.name
 
 
 def _kind(files: FolderReader) -> str | None:
-    """Return what a folder is, if it is a checkpoint or a savepoint."""
+    """Return whether a folder is a checkpoint or a savepoint; None for neither."""
     try:
         if files.facts(["metadata"]) and {"offsets", "commits"} & set(files.folders("")):
             return "checkpoint"
@@ -125,7 +125,7 @@ def _holds_savepoints(files: FolderReader) -> bool:
         manifests = [f"{name}/{_MANIFEST}" for name in names]
         return any(_is_savepoint(files, path) for path in files.facts(manifests))
     except (OSError, CheckpointError):
-        return False  # cannot be looked into, as is usual for an account that only has its own folder
+        return False  # cannot be read, as is usual for an account that only has its own folder
 
 
 def _is_savepoint(files: FolderReader, path: str) -> bool:
@@ -137,13 +137,13 @@ def _is_savepoint(files: FolderReader, path: str) -> bool:
 
 
 def _checkpoints_in(files: FolderReader) -> Iterator[str]:
-    """Yield the checkpoints below a folder, a few levels deep."""
-    level, looked = [""], 0
+    """Yield the checkpoints below a folder, up to a few levels deep."""
+    level, visited = [""], 0
     for _ in range(_DEPTH):
         below = []
         for folder in level:
-            looked += 1
-            if looked > _MOST_FOLDERS:
+            visited += 1
+            if visited > _MOST_FOLDERS:
                 return
             try:
                 names = files.folders(folder)

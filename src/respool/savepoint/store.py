@@ -1,14 +1,14 @@
-"""Where savepoints are kept: a folder, or a URL of any filesystem that fsspec knows.
+"""The folder of savepoints, on any filesystem that fsspec supports.
 
-    <store>/<name>/manifest.json     what the savepoint is of; without it, it is not there
+    <store>/<name>/manifest.json     describes the savepoint; without it, the savepoint does not exist
     <store>/<name>/<data>/<path>     the files of the checkpoint
 
-The manifest is written last and deleted first. Whatever was cut off leaves files that count for nothing, and that go
-with the next savepoint of that name, or with `delete`.
+The manifest is written last and deleted first. An interrupted command leaves files that are ignored; the next savepoint
+of that name, or `delete`, removes them.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from uuid import uuid4
 
@@ -22,25 +22,27 @@ from respool.text import did_you_mean
 from respool.untrusted import Malformed, file_name, relative_path
 
 MANIFEST = "manifest.json"
-_LONGEST = 100  # letters of a name
+_LONGEST = 100  # characters of a name
 _DATA = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}")  # what `new_folder` returns
 
 
 @dataclass(frozen=True)
 class Savepoint:
-    """A savepoint that is there.
+    """A savepoint in a store.
 
     Attributes:
         location: Its folder or URL.
-        manifest: What it is of.
+        manifest: Its manifest.
+        reference: The name, folder or URL by which a user named it; empty for its location.
     """
 
     location: str
     manifest: SavepointManifest
+    reference: str = field(default="", compare=False)
 
     @property
     def data(self) -> str:
-        """The folder or URL of its files: a checkpoint with nothing but what a start at its next batch needs."""
+        """The folder or URL of its files: a checkpoint with only what a start at its next batch needs."""
         return f"{self.location}/{self.manifest.data}"
 
     def files(self) -> FolderReader:
@@ -53,10 +55,10 @@ class Savepoint:
 
 
 class SavepointStore:
-    """The savepoints in one place."""
+    """The savepoints in one folder or URL."""
 
     def __init__(self, location: str) -> None:
-        """Take the folder or URL; it need not be there yet."""
+        """Name the folder or URL; it need not exist yet."""
         self.location = absolute(location)
 
     def writer(self) -> FolderWriter:
@@ -64,28 +66,28 @@ class SavepointStore:
         return new_writer(self.location)
 
     def names(self) -> list[str]:
-        """Return the names of all savepoints that are there."""
-        return [one.manifest.name for one in self.all()]
+        """Return the names of all savepoints."""
+        return [savepoint.manifest.name for savepoint in self.all()]
 
     def all(self) -> list[Savepoint]:
         """Return all savepoints, the oldest first; those with a damaged manifest are left out."""
-        return self.look()[0]
+        return self.read_all()[0]
 
-    def look(self) -> tuple[list[Savepoint], list[str]]:
+    def read_all(self) -> tuple[list[Savepoint], list[str]]:
         """Return all savepoints, the oldest first, and what is wrong with those whose manifest cannot be read."""
-        found, damaged = self._read()
-        return sorted(found, key=lambda one: (one.manifest.created, one.manifest.name)), damaged
+        savepoints, damaged = self._read()
+        return sorted(savepoints, key=lambda savepoint: (savepoint.manifest.created, savepoint.manifest.name)), damaged
 
     def get(self, name: str) -> Savepoint:
-        """Return a savepoint; raise CheckpointError when it is not there."""
+        """Return a savepoint by name; raise CheckpointError when it does not exist."""
         check_name(name)
         try:
             return _parsed(f"{self.location}/{name}", self.writer().read(f"{name}/{MANIFEST}"))
         except FileNotFoundError:
             names = self.names()
-            known = f"Savepoints there: {', '.join(names)}." if names else "There is none."
+            existing = f"Existing savepoints: {', '.join(names)}." if names else "The store is empty."
             raise CheckpointError(
-                f"There is no savepoint {name} in {self.location}. {known}{did_you_mean(name, names)}"
+                f"There is no savepoint {name} in {self.location}. {existing}{did_you_mean(name, names)}"
             ) from None
 
     def has(self, name: str) -> bool:
@@ -93,26 +95,26 @@ class SavepointStore:
         return bool(self.writer().facts([f"{name}/{MANIFEST}"]))
 
     def require_free(self, name: str) -> None:
-        """Raise CheckpointError when a savepoint cannot get this name: it is taken, or its folder is something else."""
+        """Raise CheckpointError when a name cannot be used: it is taken, or its folder holds other files."""
         check_name(name)
         files = self.writer()
         if self.has(name):
-            raise taken(name)
+            raise name_taken(name)
         self._require_own(name, files)
 
     def add(self, manifest: SavepointManifest) -> Savepoint:
-        """Make a savepoint count, whose files are there; raise CheckpointError when the name was taken meanwhile."""
+        """Write the manifest of a savepoint whose files are complete; raise CheckpointError when the name is taken."""
         files = self.writer()
         try:
             files.create(f"{manifest.name}/{MANIFEST}", text_of(manifest))
         except FileExistsError:
-            raise taken(manifest.name) from None
+            raise name_taken(manifest.name) from None
         files.sync()
         self._clear(manifest.name, but=manifest.data)
         return Savepoint(f"{self.location}/{manifest.name}", manifest)
 
     def delete(self, name: str) -> None:
-        """Delete a savepoint, or what is left of one that was cut off; raise CheckpointError for anything else."""
+        """Delete a savepoint, or the files of an unfinished savepoint; raise CheckpointError for anything else."""
         check_name(name)
         files = self.writer()
         self._require_own(name, files)
@@ -121,7 +123,7 @@ class SavepointStore:
         self._clear(name)
 
     def discard(self, name: str, data: str) -> None:
-        """Delete the files of a savepoint that was not finished; one that counts is left as it is."""
+        """Delete the files of an unfinished savepoint; a savepoint with a manifest is left unchanged."""
         if self.has(name) and self.get(name).manifest.data == data:
             return
         files = self.writer()
@@ -129,7 +131,7 @@ class SavepointStore:
         files.prune(name)
 
     def leftovers(self, name: str) -> bool:
-        """Return whether there are files of a savepoint that was cut off."""
+        """Return whether there are files of an unfinished savepoint."""
         return not self.has(name) and bool(self.writer().below(name))
 
     def _clear(self, name: str, but: str | None = None) -> None:
@@ -144,35 +146,36 @@ class SavepointStore:
         files.sync()
 
     def _require_own(self, name: str, files: FolderWriter) -> None:
-        """Raise CheckpointError when a folder has anything but what a savepoint has."""
+        """Raise CheckpointError when a folder contains anything that a savepoint does not."""
         folders, names = files.folders(name), files.names(name)
-        known = {MANIFEST, *(path.rpartition("/")[2] for path in files.temporary(name))}
-        strange = [one for one in folders if not _DATA.fullmatch(one)] + [one for one in names if one not in known]
-        if strange:
+        own = {MANIFEST, *(path.rpartition("/")[2] for path in files.temporary(name))}
+        foreign = [folder for folder in folders if not _DATA.fullmatch(folder)]
+        foreign += [file for file in names if file not in own]
+        if foreign:
             raise CheckpointError(
-                f"{self.location}/{name} is not a savepoint: it holds {sorted(strange)[0]!a}, which no savepoint "
-                "has. Move it out of the store, or choose another name. Nothing was changed."
+                f"{self.location}/{name} is not a savepoint: it contains {sorted(foreign)[0]!a}, which no savepoint "
+                "contains. Move it out of the store, or choose another name. Nothing was changed."
             )
 
     def _read(self) -> tuple[list[Savepoint], list[str]]:
         files = self.writer()
         paths = {f"{name}/{MANIFEST}": name for name in (*files.folders(""), *files.names("")) if is_name(name)}
-        found, damaged = [], []
+        savepoints, damaged = [], []
         for path, data in files.read_many(sorted(paths)).items():
             if isinstance(data, FileNotFoundError):
-                continue  # being made, or cut off while it was
-            where = f"{self.location}/{path}"
+                continue  # being created, or unfinished
+            location = f"{self.location}/{path}"
             try:
                 if isinstance(data, Exception):
-                    raise read_error(where, data)
-                found.append(_parsed(f"{self.location}/{paths[path]}", data))
+                    raise read_error(location, data)
+                savepoints.append(_parsed(f"{self.location}/{paths[path]}", data))
             except CheckpointError as error:
                 damaged.append(str(error))
-        return found, damaged
+        return savepoints, damaged
 
 
 def find(name: str, store: SavepointStore) -> Savepoint:
-    """Return a savepoint by its name in a store, or by its own folder or URL; raise CheckpointError when it is not."""
+    """Return a savepoint by name, or by its folder or URL; raise CheckpointError when there is no such savepoint."""
     if "/" not in name:
         return store.get(name)
     location = absolute(name)
@@ -180,8 +183,8 @@ def find(name: str, store: SavepointStore) -> Savepoint:
         return read(location)
     except FileNotFoundError:
         raise CheckpointError(
-            f"There is no savepoint at {location}: it has no {MANIFEST}. Name one of: respool savepoint list; "
-            "or the folder or URL of a savepoint."
+            f"There is no savepoint at {location}: it has no {MANIFEST}. Name a savepoint listed by "
+            "`respool savepoint list`, or the folder or URL of a savepoint."
         ) from None
 
 
@@ -192,15 +195,15 @@ def read(location: str) -> Savepoint:
 
 def _parsed(location: str, data: bytes) -> Savepoint:
     """Return the savepoint with a manifest; raise FileError when it cannot be used."""
-    where = f"{location}/{MANIFEST}"
+    path = f"{location}/{MANIFEST}"
     try:
-        manifest = parse(where, data)
+        manifest = parse(path, data)
         file_name(manifest.data)
         for file in manifest.files:
             if relative_path(file.path).split("/")[0] == OWN:
-                raise Malformed(f"{file.path!a} is not a file that a savepoint has")
+                raise Malformed(f"{file.path!a} cannot be a file of a savepoint")
     except Malformed as error:
-        raise DamagedFileError(where, str(error), "The savepoint cannot be used. Create another.") from error
+        raise DamagedFileError(path, str(error), "The savepoint cannot be used. Create another savepoint.") from error
     return Savepoint(location, manifest)
 
 
@@ -210,24 +213,24 @@ def is_name(name: str) -> bool:
 
 
 def check_name(name: str) -> None:
-    """Raise CheckpointError for what cannot be the name of a savepoint."""
+    """Raise CheckpointError when a text cannot be the name of a savepoint."""
     if not is_name(name):
         raise CheckpointError(
-            f"{name!r} is no name for a savepoint. Use letters, digits, dots, dashes and underscores, "
-            f"at most {_LONGEST}, a letter or a digit first. Nothing was changed."
+            f"Invalid savepoint name {name!r}. Use letters, digits, '.', '-' and '_', at most {_LONGEST} characters, "
+            "starting with a letter or a digit. Nothing was changed."
         )
 
 
 def new_folder() -> str:
-    """Return a name for the folder of a savepoint's files that no other one has."""
+    """Return a unique name for the folder of a savepoint's files."""
     return f"{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}-{uuid4().hex[:12]}"
 
 
-def taken(name: str) -> CheckpointError:
+def name_taken(name: str) -> CheckpointError:
     """Return the error for a name that is taken."""
     return CheckpointError(
-        f"There is a savepoint {name} already. Take another name, or delete it with: respool savepoint delete {name}. "
-        "Nothing was changed."
+        f"The savepoint {name} already exists. Choose another name, or delete it with: respool savepoint delete "
+        f"{name}. Nothing was changed."
     )
 
 

@@ -1,13 +1,13 @@
-"""Tables of open sessions in the state of a query: as a log of changes, so that an update writes what it touched.
+"""Tables of open sessions in the state of a query, stored as a log of changes: an update writes only what it changed.
 
 The visits of a query are spread over buckets; a bucket is a key of the state. Its variable `sessions` maps
-(number, whole) to Arrow bytes: for every update the change it made, and now and then the whole table after an update.
-Under the number 0 is its head, JSON that tells how far the log goes. To load a bucket, take the whole table and what
-changed since.
+(number, whole) to Arrow bytes: for every update the change it made, and from time to time the whole table after an
+update. The number 0 is the head, JSON with the length of the log. A bucket is loaded from the newest whole table and
+the changes since.
 
-Python workers live from batch to batch, and keep the tables of their buckets. Every update has a random token, which is
-in the head: a kept table is the bucket's exactly if its token is. After a rewind, a failed task, or an update in
-another worker the token differs, and the table is brought up to date by the changes it lacks, or loaded.
+Python workers live from batch to batch, and cache the tables of their buckets. Every update has a random token, which
+is in the head: a cached table is current if its token is the newest. After a rewind, a failed task, or an update in
+another worker the token differs. The table is then updated with the changes that it lacks, or loaded.
 """
 
 import json
@@ -29,31 +29,31 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-CONTENT = "sessions_arrow"  # the column by which such a state is known
+CONTENT = "sessions_arrow"  # the column by which such a state is recognized
 _VARIABLE = "sessions"
 _KEY = "number INT, whole BOOLEAN"
 _VALUE = f"{CONTENT} BINARY"
 _HEAD = (0, False)
 _SESSION = pa.struct([("start_us", pa.int64()), ("end_us", pa.int64()), ("visited_pages", pa.int64())])
 _ENDED = b"respool-ended-us"
-_MOST_CHANGES = 64  # behind a whole table: a load reads them one by one
-_KEPT_CHANGES = 8  # before it: for workers that are a few updates behind
+_MOST_CHANGES = 64  # after a whole table: a load reads them one by one
+_KEPT_CHANGES = 8  # before a whole table: for workers that are a few updates behind
 _MOST_TABLES = 512
 _MOST_SESSIONS = 4_000_000
 
 
 @dataclass(frozen=True)
 class BucketHead:
-    """How far the log of a bucket goes.
+    """The head of a bucket's log: which updates the log has.
 
     Attributes:
-        buckets: How many buckets the visits are spread over.
-        updates: The number of updates so far, and of the newest one.
-        whole: The update behind which the whole table stands; 0 for the empty table.
-        oldest: The first update whose change is there.
-        rows_since: How many rows have changed since the whole table.
+        buckets: The number of buckets that the visits are spread over.
+        updates: The number of updates so far, which is also the number of the newest update.
+        whole: The update after which the whole table was stored; 0 for the empty table.
+        oldest: The first update whose change is stored.
+        rows_since: The number of rows changed since the whole table.
         watermark_ms: The watermark of the newest batch.
-        tokens: The tokens of the newest updates, the last of them of the newest one.
+        tokens: The tokens of the newest updates, the newest last.
     """
 
     buckets: int
@@ -66,22 +66,22 @@ class BucketHead:
 
 
 class KeptTables:
-    """The tables of a worker by the token of their last update; what was used longest ago goes first."""
+    """A worker's cache of tables by the token of their last update; the least recently used are dropped first."""
 
     def __init__(self) -> None:
-        """Keep nothing yet."""
+        """Create an empty cache."""
         self._tables: OrderedDict[int, SessionTable] = OrderedDict()
         self._sessions = 0
 
     def take(self, token: int) -> SessionTable | None:
-        """Return a table, and keep it no more: it is going to change."""
+        """Remove a table from the cache and return it: it is about to change."""
         table = self._tables.pop(token, None)
         if table is not None:
             self._sessions -= len(table)
         return table
 
     def keep(self, token: int, table: SessionTable) -> None:
-        """Keep a table as it is after an update."""
+        """Cache a table as it is after an update."""
         self._tables[token] = table
         self._sessions += len(table)
         while len(self._tables) > _MOST_TABLES or (self._sessions > _MOST_SESSIONS and len(self._tables) > 1):
@@ -93,30 +93,30 @@ _KEPT = KeptTables()  # of this process
 
 
 class SessionLog:
-    """The log of the bucket that a stateful processor is at."""
+    """The log of the bucket that a stateful processor is processing."""
 
     def __init__(self, handle: "StatefulProcessorHandle", buckets: int, kept: KeptTables = _KEPT) -> None:
-        """Take the variables of the state.
+        """Open the variables of the state.
 
         Args:
             handle: Spark's handle of a processor.
-            buckets: How many buckets the visits are spread over.
-            kept: The tables that this process keeps.
+            buckets: The number of buckets that the visits are spread over.
+            kept: The tables that this process caches.
         """
         self._chunks: MapState = handle.getMapState(_VARIABLE, _KEY, _VALUE)
         self._buckets = buckets
         self._kept = kept
 
     def head(self) -> BucketHead | None:
-        """Return how far the log goes; None when the bucket has none yet.
+        """Return the head of the log; None when the bucket has no log yet.
 
         Raises:
             ValueError: The state has another number of buckets.
         """
-        found = self._chunks.getValue(_HEAD)
-        if found is None:
+        stored = self._chunks.getValue(_HEAD)
+        if stored is None:
             return None
-        values = json.loads(found[0])
+        values = json.loads(stored[0])
         head = BucketHead(**values | {"tokens": tuple(values["tokens"])})
         if head.buckets != self._buckets:
             raise ValueError(
@@ -126,7 +126,7 @@ class SessionLog:
         return head
 
     def load(self, head: BucketHead) -> SessionTable:
-        """Return the table as it is after the newest update."""
+        """Return the table after the newest update."""
         for behind, token in enumerate(reversed(head.tokens)):
             table = self._kept.take(token)
             if table is not None:
@@ -137,20 +137,20 @@ class SessionLog:
         return self._catch_up(table, head.whole + 1, head)
 
     def append(
-        self, head: BucketHead, table: SessionTable, change: Change, told: SessionResults, watermark_ms: int
+        self, head: BucketHead, table: SessionTable, change: Change, results: SessionResults, watermark_ms: int
     ) -> None:
-        """Write what an update did, and keep the table.
+        """Write the change of an update, and cache the table.
 
         Args:
-            head: How far the log went before it.
+            head: The head of the log before the update.
             table: The table after it.
-            change: What it did.
-            told: What it told.
+            change: The change.
+            results: The results that the update published.
             watermark_ms: The watermark of the batch.
         """
         head = replace(head, watermark_ms=watermark_ms)
         token = head.tokens[-1] if head.tokens else 0
-        if change.rows.visits or len(told.start):
+        if change.rows.visits or len(results.start):
             token = secrets.randbits(63)
             head = self._append(head, table, change, token)
         self._chunks.updateValue(_HEAD, (json.dumps(asdict(head)).encode(),))
@@ -162,7 +162,7 @@ class SessionLog:
         head = replace(head, updates=number, tokens=(*head.tokens, token), rows_since=head.rows_since + rows)
         is_whole = head.rows_since >= len(table) or number - head.whole > _MOST_CHANGES
         if is_whole and 2 * rows > len(table):
-            # Whoever lacks this change may as well load the table.
+            # A worker that lacks this change can load the table at the same cost.
             self._write_whole(head, table)
             self._forget(head.oldest, number)
             return replace(head, whole=number, oldest=number + 1, rows_since=0, tokens=(token,))
@@ -190,20 +190,20 @@ class SessionLog:
         return table
 
     def _chunk(self, number: int, whole: bool) -> Change:
-        found = self._chunks.getValue((number, whole))
-        if found is None:
+        stored = self._chunks.getValue((number, whole))
+        if stored is None:
             raise ValueError(f"The state lacks update {number} of the log of its sessions.")
-        return decode(found[0])
+        return decode(stored[0])
 
 
 def replay(chunks: Iterable[tuple[int, bool, bytes]]) -> SessionColumns:
-    """Return the open sessions of a bucket from all that its log has: number, whole, and the bytes."""
-    found = {(number, whole): content for number, whole, content in chunks}
-    start = max((number for number, whole in found if whole), default=0)
+    """Return the open sessions of a bucket from the entries of its log: number, whole, and the bytes."""
+    contents = {(number, whole): content for number, whole, content in chunks}
+    start = max((number for number, whole in contents if whole), default=0)
     table = SessionTable()
-    for number, whole in sorted(found):
+    for number, whole in sorted(contents):
         if number == start if whole else number > start:
-            table.apply(decode(found[number, whole]))
+            table.apply(decode(contents[number, whole]))
     return table.rows()
 
 
@@ -211,7 +211,7 @@ def encode(change: Change) -> bytes:
     """Return a change as an Arrow stream: a row for each visit, with a list of its open sessions."""
     rows = change.rows
     sessions = pa.StructArray.from_arrays(
-        [pa.array(one, pa.int64()) for one in (rows.start, rows.end, rows.pages)], fields=list(_SESSION)
+        [pa.array(column, pa.int64()) for column in (rows.start, rows.end, rows.pages)], fields=list(_SESSION)
     )
     offsets = np.zeros(len(rows.counts) + 1, dtype=np.int32)
     np.cumsum(rows.counts, out=offsets[1:])
@@ -229,7 +229,7 @@ def encode(change: Change) -> bytes:
 
 
 def decode(content: bytes) -> Change:
-    """Return the change that was encoded."""
+    """Return the change from its Arrow stream."""
     with pa.ipc.open_stream(content) as reader:
         batch = reader.read_next_batch()
         ended = (reader.schema.metadata or {}).get(_ENDED)
@@ -246,7 +246,7 @@ _SESSIONS = (
 
 
 def keeps_sessions(schema: "StructType") -> bool:
-    """Return whether what Spark's reader shows is the log of `session_state.log`."""
+    """Return whether a state, as Spark's reader shows it, is a log of this module."""
     from pyspark.sql.types import StructType
 
     value = schema["user_map_value"].dataType if "user_map_value" in schema.names else None
@@ -254,7 +254,7 @@ def keeps_sessions(schema: "StructType") -> bool:
 
 
 def sessions_of(log: "DataFrame") -> "DataFrame":
-    """Return the open sessions that a log comes to."""
+    """Return the open sessions that result from a log."""
     from pyspark.sql import functions as F
 
     rows = log.select(
@@ -272,6 +272,6 @@ def _replayed(chunks: "pa.Table") -> "pa.Table":
 
     rows = replay(zip(*(chunks.column(at).to_pylist() for at in (1, 2, 3)), strict=True))
     visits = pa.array(np.repeat(np.array(rows.visits, dtype=object), rows.counts), pa.string())
-    numbers = [pa.array(one) for one in (rows.start, rows.end, rows.pages)]
+    numbers = [pa.array(column) for column in (rows.start, rows.end, rows.pages)]
     key = pa.StructArray.from_arrays([visits], ["visit_id"])
     return pa.table({"key": key, "value": pa.StructArray.from_arrays(numbers, ["start_us", "end_us", "visited_pages"])})

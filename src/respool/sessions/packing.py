@@ -1,4 +1,4 @@
-"""Events packed for their buckets: one row for a bucket in place of one for each event, before they are shuffled."""
+"""Pack events by bucket before the shuffle: one row per bucket instead of one row per event."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from respool.sessions.table import Numbers
 PACKED = "bucket INT, events BINARY"
 _SCHEMA = pa.schema([("bucket", pa.int32()), ("events", pa.binary())])
 _EVENTS = pa.schema([("visit_id", pa.string()), ("times", pa.list_(pa.int64()))])
-_MOST_EVENTS = 1_000_000  # that a task holds at once
+_MOST_EVENTS = 1_000_000  # held by a task at a time
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class PackedEvents:
 
     Attributes:
         visits: The visits, each once.
-        owners: The visit of every event, as its place among the visits.
+        owners: The visit of every event, as its index in `visits`.
         times: The times of the events, in microseconds since 1970, in any order.
     """
 
@@ -39,17 +39,17 @@ class PackedEvents:
         if later.all():
             return self
         owners = self.owners[later]
-        there = np.bincount(owners, minlength=len(self.visits)) > 0
-        visits = [visit for visit, stays in zip(self.visits, there.tolist(), strict=True) if stays]
-        return PackedEvents(visits, (np.cumsum(there) - 1)[owners], self.times[later])
+        present = np.bincount(owners, minlength=len(self.visits)) > 0
+        visits = [visit for visit, stays in zip(self.visits, present.tolist(), strict=True) if stays]
+        return PackedEvents(visits, (np.cumsum(present) - 1)[owners], self.times[later])
 
 
 def pack(batches: "Iterable[pa.RecordBatch]", buckets: int) -> "Iterator[pa.RecordBatch]":
-    """Yield packed events: every bucket at least once, as each is to see every batch.
+    """Yield packed events: every bucket at least once, because each must take part in every batch.
 
     Args:
         batches: Events with `visit_id`, `at` and `bucket`, from 0 on.
-        buckets: How many buckets there are.
+        buckets: The number of buckets.
     """
     keys = bucket_keys(buckets)
     held: list[pa.RecordBatch] = []
@@ -67,28 +67,28 @@ def pack(batches: "Iterable[pa.RecordBatch]", buckets: int) -> "Iterator[pa.Reco
 
 
 def bucket_keys(buckets: int) -> list[int]:
-    """Return the keys of buckets under which Spark spreads them evenly over as many tasks, or half as many, or a third.
+    """Return keys of buckets that Spark spreads evenly over as many tasks, or half as many, or a third.
 
-    Numbers in a row would not do: Spark goes by their hash.
+    Consecutive numbers would not be spread evenly: Spark partitions by their hash.
     """
-    found: dict[int, int] = {}
+    keys: dict[int, int] = {}
     for number in count():
-        found.setdefault(_murmur3(number) % buckets, number)
-        if len(found) == buckets:
-            return [found[rest] for rest in range(buckets)]
-    raise AssertionError  # there is always another number
+        keys.setdefault(_murmur3(number) % buckets, number)
+        if len(keys) == buckets:
+            return [keys[rest] for rest in range(buckets)]
+    raise AssertionError  # unreachable: count() has no end
 
 
 def unpack(packed: Iterable[bytes]) -> PackedEvents:
     """Return the packed events of a bucket."""
-    tables = [pa.ipc.open_stream(one).read_all() for one in packed]
+    tables = [pa.ipc.open_stream(stream).read_all() for stream in packed]
     if not tables:
-        none: Numbers = np.zeros(0, dtype=np.int64)
-        return PackedEvents([], none, none)
+        empty: Numbers = np.zeros(0, dtype=np.int64)
+        return PackedEvents([], empty, empty)
     table = pa.concat_tables(tables).combine_chunks()
     visits, lists = table.column("visit_id").chunk(0), table.column("times").chunk(0)
     owners = np.arange(len(visits))
-    if len(tables) > 1:  # each has a visit once
+    if len(tables) > 1:  # a visit appears at most once in each table
         encoded = visits.dictionary_encode()
         visits, owners = encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
     owners = np.repeat(owners, np.diff(lists.offsets.to_numpy()))
@@ -100,7 +100,7 @@ def _packed(events: "pa.Table", keys: Sequence[int]) -> "pa.RecordBatch":
     visit = encoded.indices.to_numpy()
     bucket_of = np.zeros(len(encoded.dictionary), dtype=np.int32)
     bucket_of[visit] = events.column("bucket").to_numpy()
-    # The visits of a bucket come in a row, the events of a visit too.
+    # Group the visits of a bucket, and the events of a visit.
     order = np.argsort(bucket_of, kind="stable")
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))

@@ -1,14 +1,14 @@
 """The sessions of a visit: opened, extended, joined and closed by pure functions. No Spark here.
 
-Two rules say what a session is:
+Two rules define a session:
 
-- `gap`: events of a visit at most `gap` apart belong together, in whatever order and batches they come. The final
-  sessions are a function of the set of events alone, so a stream and a batch agree.
-- `timer`: a visit has one session at a time; whatever comes extends it, and a timer that the watermark reaches closes
-  it. The results depend on how events fall into batches.
+- `gap`: events of a visit at most `gap` apart belong together, regardless of the order and the batches in which they
+  arrive. The final sessions depend on the set of events alone, so a stream and a batch agree.
+- `timer`: a visit has one session at a time. Every event extends it, and a timer that the watermark reaches closes it.
+  The results depend on how events fall into batches.
 
 Every time and duration is a whole number of microseconds; a time counts from 1970 in UTC. A watermark of None means
-that there is none yet.
+that the query has no watermark yet.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,12 +32,12 @@ class Session:
 
 @dataclass(frozen=True)
 class Result:
-    """What is said of a session by the `gap` rule. The newest result of a key counts.
+    """A published result for a session by the `gap` rule. The newest result of a key is valid.
 
     Attributes:
-        session: The session; a withdrawn one has 0 pages, and the end last told.
-        is_finished: Nothing can join it any more.
-        withdrawn: There is no session under this key any more: its start moved, or it became part of an earlier one.
+        session: The session; a withdrawn session has 0 pages, and the end that was last published.
+        is_finished: No event can join it any more.
+        withdrawn: No session exists under this key any more: its start moved, or an earlier session took it in.
     """
 
     session: Session
@@ -47,7 +47,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Update:
-    """The open sessions of a visit after an update, sorted, and the results to tell in their order."""
+    """The open sessions of a visit after an update, sorted, and the results to publish in their order."""
 
     open: tuple[Session, ...]
     results: tuple[Result, ...]
@@ -72,19 +72,19 @@ def sessions_of(times: Iterable[int], gap: int) -> tuple[Session, ...]:
 
 
 def update(before: Sequence[Session], times: Iterable[int], watermark: int | None, gap: int) -> Update:
-    """Let events reach the open sessions of a visit, then close what the watermark has passed, by the `gap` rule.
+    """Add events to the open sessions of a visit, then close those that the watermark has passed, by the `gap` rule.
 
-    All events of a batch are to come in one call, since those closed by its watermark can still be joined by them.
-    Results are told of changed and finished sessions only: first what is withdrawn, then the rest, each key once.
+    All events of a batch must be passed in one call: they can still join sessions that the batch's watermark closes.
+    Only changed and finished sessions have results: first the withdrawn sessions, then the rest, each key once.
 
     Args:
-        before: The open sessions; all of them have been told.
-        times: The times of the events, in any order; none for a mere move of the watermark.
-        watermark: Events at or before it will not come any more after this update.
+        before: The open sessions; all of them have been published.
+        times: The times of the events, in any order; empty when only the watermark moves.
+        watermark: No event at or before it will arrive after this update.
         gap: The longest time between two neighbours of a session.
     """
     after = _join([*before, *(Session(time, time, 1) for time in times)], gap)
-    told = set(before)
+    published = set(before)
     keys = {session.start for session in after}
     results = [
         Result(Session(old.start, old.end, 0), withdrawn=True) for old in sorted(before) if old.start not in keys
@@ -94,15 +94,15 @@ def update(before: Sequence[Session], times: Iterable[int], watermark: int | Non
         is_finished = _is_finished(session, watermark, gap)
         if not is_finished:
             still_open.append(session)
-        if is_finished or session not in told:
+        if is_finished or session not in published:
             results.append(Result(session, is_finished))
     return Update(tuple(still_open), tuple(results))
 
 
 def extend(session: TimedSession | None, times: Sequence[int], watermark: int | None, gap: int) -> TimedSession:
-    """Return a visit's session after an update by the `timer` rule; without one, the update opens it.
+    """Return a visit's session after an update by the `timer` rule; without a session, the update opens one.
 
-    The timer is set anew: `gap` after the watermark or, while there is none, after the newest event of the update.
+    The timer is set again: `gap` after the watermark or, before the first watermark, after the newest event.
     """
     pages = session.pages if session else 0
     now = max(times) if watermark is None else watermark
@@ -115,12 +115,12 @@ def is_over(session: TimedSession, watermark: int | None) -> bool:
 
 
 def _is_finished(session: Session, watermark: int | None, gap: int) -> bool:
-    # An event that still comes is later than the watermark, so more than the gap behind this session.
+    # A later event is after the watermark, so more than the gap after this session.
     return watermark is not None and watermark >= session.end + gap
 
 
 def _join(parts: Iterable[Session], gap: int) -> tuple[Session, ...]:
-    """Return sorted sessions, those at most `gap` apart made one."""
+    """Return sorted sessions; those at most `gap` apart are joined."""
     joined: list[Session] = []
     for part in sorted(parts):
         if joined and part.start - joined[-1].end <= gap:

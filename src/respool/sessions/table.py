@@ -1,8 +1,8 @@
-"""The open sessions of many visits, updated by whole columns: the `gap` rule of `visits.session_rules`, made fast.
+"""The open sessions of many visits, updated by whole columns: a fast implementation of the `gap` rule in `rules`.
 
-What one call does to a visit is what `session_rules.update` says; the tests hold the one against the other. A visit's
-sessions are a chain of slots, the earliest first, and a dictionary knows the first slot of every visit. So an update
-costs what it touches, however many sessions are open; only the look for those that end reads one column of all.
+The effect on each visit is that of `rules.update`; the tests compare the two. A visit's sessions are a chain of slots,
+the earliest first, and a dictionary holds the first slot of every visit. So the cost of an update depends on what it
+changes, not on how many sessions are open; only the search for ended sessions reads one column of all.
 
 Every time is a whole number of microseconds since 1970 in UTC.
 """
@@ -19,20 +19,20 @@ Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Texts = npt.NDArray[np.object_]
 
-_FREE = np.iinfo(np.int64).max  # the end of what is in no session: later than any limit
+_FREE = np.iinfo(np.int64).max  # the end time of a free slot: later than any limit
 _SMALLEST = 1024
 
 
 @dataclass(frozen=True)
 class SessionColumns:
-    """Sessions of visits, column by column: those of a visit in a row, the earliest first.
+    """Sessions of visits, column by column: those of a visit are consecutive, the earliest first.
 
     Attributes:
         visits: The visits, each once.
-        counts: How many sessions each of them has.
+        counts: The number of sessions of each visit.
         start: The times of the first events.
         end: The times of the last events.
-        pages: How many events there are.
+        pages: The numbers of events.
     """
 
     visits: Sequence[str]
@@ -44,7 +44,7 @@ class SessionColumns:
 
 @dataclass(frozen=True)
 class SessionResults:
-    """What is told of sessions, column by column, as `session_rules.Result` says it."""
+    """Published results of sessions, column by column; see `rules.Result`."""
 
     visits: Texts
     start: Numbers
@@ -56,11 +56,11 @@ class SessionResults:
 
 @dataclass(frozen=True)
 class Change:
-    """What an update did to the table, to do it again elsewhere.
+    """The change of an update, to apply it to another copy of the table.
 
     Attributes:
-        rows: The open sessions of the visits that changed, all of them; a visit may have none left.
-        ended: What is open then and ended at this time or before was closed; None when nothing was.
+        rows: All open sessions of the changed visits; a visit may have none left.
+        ended: Sessions that ended at this time or before were closed; None when none were.
     """
 
     rows: SessionColumns
@@ -71,7 +71,7 @@ class SessionTable:
     """Open sessions by visit."""
 
     def __init__(self) -> None:
-        """Make an empty table."""
+        """Create an empty table."""
         self._first: dict[str, int] = {}  # the slot of a visit's earliest session
         self._visit: Texts = np.empty(_SMALLEST, dtype=object)
         self._start, self._end, self._pages, self._next = (np.zeros(_SMALLEST, dtype=np.int64) for _ in range(4))
@@ -90,7 +90,7 @@ class SessionTable:
         return SessionColumns(visits, counts, self._start[slots], self._end[slots], self._pages[slots])
 
     def apply(self, change: Change) -> None:
-        """Do again what an update did."""
+        """Apply the change of an update."""
         rows = change.rows
         _, slots = self._chains(self._firsts(rows.visits))
         self._replace(rows, slots)
@@ -100,13 +100,13 @@ class SessionTable:
     def update(
         self, visits: Sequence[str], owners: Numbers, times: Numbers, watermark: int | None, gap: int
     ) -> tuple[SessionResults, Change]:
-        """Let the events of a batch reach the open sessions, then close what the watermark has passed.
+        """Add the events of a batch to the open sessions, then close those that the watermark has passed.
 
         Args:
             visits: The visits with events, each once.
-            owners: The visit of every event, as its place among the visits.
+            owners: The visit of every event, as its index in `visits`.
             times: The times of the events, in any order.
-            watermark: Events at or before it will not come any more after this update; None for no watermark yet.
+            watermark: No event at or before it will arrive after this update; None for no watermark yet.
             gap: The longest time between two neighbours of a session.
         """
         before, slots = self._chains(self._firsts(visits))
@@ -121,7 +121,7 @@ class SessionTable:
         names = _texts(visits)
         limit = None if watermark is None else watermark - gap
         is_finished = np.zeros(len(joined.start), dtype=np.bool_) if limit is None else joined.end <= limit
-        gone = _Part(before, self._start[slots], self._end[slots], joined.replaced)
+        earlier = _EarlierSessions(before, self._start[slots], self._end[slots], joined.replaced)
         still = ~is_finished
         rows = SessionColumns(
             visits,
@@ -129,32 +129,32 @@ class SessionTable:
             *(joined.start[still], joined.end[still], joined.pages[still]),
         )
         self._replace(rows, slots)
-        ended = self._end_until(limit) if limit is not None else _nothing()
-        told = _told(names, joined, is_finished, gone)
-        return _both(told, ended), Change(rows, limit)
+        ended = self._end_until(limit) if limit is not None else _no_results()
+        results = _results(names, joined, is_finished, earlier)
+        return _concatenated(results, ended), Change(rows, limit)
 
     def _firsts(self, visits: Sequence[str]) -> Numbers:
         return np.fromiter(map(self._first.get, visits, repeat(-1)), np.int64, len(visits))
 
     def _chains(self, firsts: Numbers) -> tuple[Numbers, Numbers]:
-        """Return the slots that begin at each of `firsts` (-1 for none), and the place of their first among these."""
+        """Return the slots of the chains that start at `firsts` (-1 for none), and the index of each chain."""
         owners = np.flatnonzero(firsts >= 0)
         slots = firsts[owners]
-        found = [(owners, slots)]
+        links = [(owners, slots)]
         while len(slots):
             following = self._next[slots]
             more = following >= 0
             owners, slots = owners[more], following[more]
-            found.append((owners, slots))
-        owners = np.concatenate([one for one, _ in found])
-        slots = np.concatenate([one for _, one in found])
-        if len(found) > 2:  # some have more than one
+            links.append((owners, slots))
+        owners = np.concatenate([link[0] for link in links])
+        slots = np.concatenate([link[1] for link in links])
+        if len(links) > 2:  # some visits have more than one session
             order = np.argsort(owners, kind="stable")
             owners, slots = owners[order], slots[order]
         return owners, slots
 
     def _replace(self, rows: SessionColumns, old: Numbers) -> None:
-        """Put `rows` in the place of all that their visits had, which is in the slots `old`."""
+        """Replace all sessions of the visits of `rows`, which are in the slots `old`."""
         new = self._other_slots(old, len(rows.start))
         self._start[new], self._end[new], self._pages[new] = rows.start, rows.end, rows.pages
         visits = _texts(rows.visits)
@@ -171,7 +171,7 @@ class SessionTable:
             self._first.pop(visit, None)
 
     def _other_slots(self, old: Numbers, count: int) -> Numbers:
-        """Return `count` slots, the old ones among them; those that are too many become free."""
+        """Return `count` slots, reusing the old slots; old slots in excess become free."""
         if count <= len(old):
             self._release(old[count:])
             return old[:count]
@@ -185,9 +185,9 @@ class SessionTable:
     def _grow(self) -> None:
         size = len(self._visit)
         self._visit = np.concatenate([self._visit, np.empty(size, dtype=object)])
-        none = np.zeros(size, dtype=np.int64)
+        zeros = np.zeros(size, dtype=np.int64)
         self._start, self._pages, self._next = (
-            np.concatenate([one, none]) for one in (self._start, self._pages, self._next)
+            np.concatenate([column, zeros]) for column in (self._start, self._pages, self._next)
         )
         self._end = np.concatenate([self._end, np.full(size, _FREE, dtype=np.int64)])
         self._free = [*range(2 * size - 1, size - 1, -1), *self._free]
@@ -198,10 +198,10 @@ class SessionTable:
         self._free.extend(slots.tolist())
 
     def _end_until(self, limit: int) -> SessionResults:
-        """Take out the sessions that ended at `limit` or before, and tell that they are finished."""
+        """Remove the sessions that ended at `limit` or before, and return their final results."""
         slots = np.flatnonzero(self._end <= limit)
         if not len(slots):
-            return _nothing()
+            return _no_results()
         slots = slots[np.argsort(self._start[slots], kind="stable")]  # a visit's earliest is first, as in its chain
         visits = self._visit[slots]
         for visit, following in zip(visits.tolist(), self._next[slots].tolist(), strict=True):
@@ -209,19 +209,19 @@ class SessionTable:
                 del self._first[visit]
             else:
                 self._first[visit] = following
-        told = SessionResults(
+        results = SessionResults(
             visits,
             *(self._start[slots], self._end[slots], self._pages[slots]),
             is_finished=np.ones(len(slots), dtype=np.bool_),
             withdrawn=np.zeros(len(slots), dtype=np.bool_),
         )
         self._release(slots)
-        return told
+        return results
 
 
 @dataclass(frozen=True)
-class _Part:
-    """Sessions as they were told before, and which of them are there no more."""
+class _EarlierSessions:
+    """Sessions as they were before an update, and which of them no longer exist."""
 
     owner: Numbers
     start: Numbers
@@ -238,25 +238,25 @@ class _Joined:
     end: Numbers
     pages: Numbers
     changed: Flags
-    replaced: Flags  # of the sessions before the batch: no session begins where they began
+    replaced: Flags  # of the sessions before the batch: no session starts where they started
 
 
 def _join(owner: Numbers, start: Numbers, end: Numbers, pages: Numbers, old: int, gap: int) -> _Joined:
-    """Join what is at most `gap` apart in every visit; the first `old` parts are sessions, all others are events."""
+    """Join the parts of a visit that are at most `gap` apart; the first `old` parts are sessions, the others events."""
     count = len(owner)
     if not count:
-        none, no = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.bool_)
-        return _Joined(none, none, none, none, no, no)
+        numbers, flags = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.bool_)
+        return _Joined(numbers, numbers, numbers, numbers, flags, flags)
     order = np.lexsort((start, owner))
     owner, start, pages = owner[order], start[order], pages[order]
     reached = _reached(owner, end[order])
-    begins = np.ones(count, dtype=np.bool_)
-    begins[1:] = (owner[1:] != owner[:-1]) | (start[1:] - reached[:-1] > gap)
-    firsts = np.flatnonzero(begins)
+    starts = np.ones(count, dtype=np.bool_)
+    starts[1:] = (owner[1:] != owner[:-1]) | (start[1:] - reached[:-1] > gap)
+    firsts = np.flatnonzero(starts)
     sizes = np.diff(firsts, append=count)
     is_old = order < old
     olds = np.add.reduceat(is_old.astype(np.int64), firsts)
-    number = np.cumsum(begins) - 1
+    number = np.cumsum(starts) - 1
     replaced = np.zeros(old, dtype=np.bool_)
     replaced[order[is_old]] = (start != start[firsts][number])[is_old]
     return _Joined(
@@ -274,44 +274,44 @@ def _reached(owner: Numbers, end: Numbers) -> Numbers:
     by_end = np.argsort(end, kind="stable")
     rank = np.empty(len(end), dtype=np.int64)
     rank[by_end] = np.arange(len(end))
-    # A number that grows from owner to owner and, within one, with the rank: its maximum so far never looks back.
+    # A number that grows from owner to owner and, within an owner, with the rank: its running maximum stays within it.
     highest = np.maximum.accumulate(owner * len(end) + rank)
-    found: Numbers = end[by_end[highest % len(end)]]
-    return found
+    latest: Numbers = end[by_end[highest % len(end)]]
+    return latest
 
 
-def _told(names: Texts, joined: _Joined, is_finished: Flags, before: _Part) -> SessionResults:
-    """Return what is withdrawn, then what has changed or is finished."""
+def _results(names: Texts, joined: _Joined, is_finished: Flags, before: _EarlierSessions) -> SessionResults:
+    """Return the withdrawn sessions, then those that changed or are finished."""
     gone = before.replaced
-    news = joined.changed | is_finished
+    updated = joined.changed | is_finished
     withdrawn = int(gone.sum())
-    rest = int(news.sum())
+    rest = int(updated.sum())
     return SessionResults(
-        visits=np.concatenate([names[before.owner[gone]], names[joined.owner[news]]]),
-        start=np.concatenate([before.start[gone], joined.start[news]]),
-        end=np.concatenate([before.end[gone], joined.end[news]]),
-        pages=np.concatenate([np.zeros(withdrawn, dtype=np.int64), joined.pages[news]]),
-        is_finished=np.concatenate([np.zeros(withdrawn, dtype=np.bool_), is_finished[news]]),
+        visits=np.concatenate([names[before.owner[gone]], names[joined.owner[updated]]]),
+        start=np.concatenate([before.start[gone], joined.start[updated]]),
+        end=np.concatenate([before.end[gone], joined.end[updated]]),
+        pages=np.concatenate([np.zeros(withdrawn, dtype=np.int64), joined.pages[updated]]),
+        is_finished=np.concatenate([np.zeros(withdrawn, dtype=np.bool_), is_finished[updated]]),
         withdrawn=np.concatenate([np.ones(withdrawn, dtype=np.bool_), np.zeros(rest, dtype=np.bool_)]),
     )
 
 
 def _texts(values: Sequence[str]) -> Texts:
-    found: Texts = np.empty(len(values), dtype=object)
-    found[:] = values
-    return found
+    texts: Texts = np.empty(len(values), dtype=object)
+    texts[:] = values
+    return texts
 
 
-def _nothing() -> SessionResults:
-    none, no = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.bool_)
-    return SessionResults(np.empty(0, dtype=object), none, none, none, no, no)
+def _no_results() -> SessionResults:
+    numbers, flags = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.bool_)
+    return SessionResults(np.empty(0, dtype=object), numbers, numbers, numbers, flags, flags)
 
 
-def _both(one: SessionResults, other: SessionResults) -> SessionResults:
-    if not len(other.start):
-        return one
+def _concatenated(first: SessionResults, second: SessionResults) -> SessionResults:
+    if not len(second.start):
+        return first
 
     def joined(name: str) -> Any:
-        return np.concatenate([getattr(one, name), getattr(other, name)])
+        return np.concatenate([getattr(first, name), getattr(second, name)])
 
     return SessionResults(*(joined(name) for name in ("visits", "start", "end", "pages", "is_finished", "withdrawn")))

@@ -1,4 +1,4 @@
-"""Sessions by timer: any event extends an open session, and only the watermark closes it."""
+"""Sessions by the timer rule: any event extends an open session, and only the watermark closes it."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -16,18 +16,18 @@ _TIMER_ROWS = "visit_id STRING, visited_pages BIGINT, is_finished BOOLEAN"
 
 
 def by_timer(gap: timedelta) -> "Callable[[DataFrame], DataFrame]":
-    """Return the transform of the `timer` rule: visit_id, visited_pages and is_finished. It is for streams only."""
+    """Return the transform of the `timer` rule: visit_id, visited_pages and is_finished; for streams only."""
     micros = gap // timedelta(microseconds=1)
 
     def transform(events: "DataFrame") -> "DataFrame":
         if not events.isStreaming:
             raise PipelineError(
-                "Sessions by the timer rule depend on the batches in which events came, and cannot be computed again. "
-                "Use the rule gap."
+                "Sessions by the timer rule depend on the batches in which events arrived, so they cannot be "
+                "recomputed. Use the rule gap."
             )
         from pyspark.sql import functions as F
 
-        # The event time itself goes along for the watermark; the rule reads the number: no zone, no limits.
+        # The event time is kept for the watermark; the rule reads the number, which has no zone and no limits.
         rows = events.select("visit_id", "event_time", F.unix_micros("event_time").alias("at"))
         return rows.groupBy("visit_id").transformWithState(_timer_processor(micros), _TIMER_ROWS, "Update", "EventTime")
 
@@ -35,11 +35,11 @@ def by_timer(gap: timedelta) -> "Callable[[DataFrame], DataFrame]":
 
 
 def _timer_processor(gap: int) -> "StatefulProcessor":
-    """Return the shell of the `timer` rule; a timer that fires before its session's deadline is set again."""
+    """Return the stateful processor of the `timer` rule; a timer that fires too early is set again."""
     from pyspark.sql import Row
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-    told = Row("visit_id", "visited_pages", "is_finished")
+    result = Row("visit_id", "visited_pages", "is_finished")
 
     class TimerProcessor(StatefulProcessor):
         def init(self, handle: "StatefulProcessorHandle") -> None:
@@ -54,13 +54,13 @@ def _timer_processor(gap: int) -> "StatefulProcessor":
                 self._handle.deleteTimer(_timer(before.deadline))
             if before is None or session.deadline < before.deadline:
                 self._handle.registerTimer(_timer(session.deadline))
-            yield told(key[0], session.pages, False)
+            yield result(key[0], session.pages, False)
 
         def handleExpiredTimer(self, key: Any, timerValues: "TimerValues", expiredTimerInfo: Any) -> "Iterator[Row]":
             session = self._read()
             if session is not None and rules.is_over(session, _watermark(timerValues)):
                 self._state.clear()
-                yield told(key[0], session.pages, True)
+                yield result(key[0], session.pages, True)
             elif session is not None:
                 self._handle.registerTimer(_timer(session.deadline))
 
@@ -79,5 +79,5 @@ def _watermark(timer_values: "TimerValues") -> int | None:
 
 
 def _timer(watermark: int) -> int:
-    """Return the timer, in milliseconds, that fires as soon as the watermark is at `watermark` or behind it."""
+    """Return the timer, in milliseconds, that fires as soon as the watermark reaches `watermark`."""
     return -(-watermark // 1000)

@@ -1,7 +1,7 @@
-"""What a sink does with the batches that come again after a rewind, found without a JVM.
+"""What a sink does with the batches that are replayed after a rewind, without a JVM.
 
-Spark's Delta sink and its file sink each note the batches that they have, and skip what they have without a word: the
-rows are lost, and a stateful query writes no state for them. Other sinks write everything again.
+Spark's Delta sink and its file sink record the batches that they have, and silently skip a replayed batch: its rows are
+lost, and a stateful query writes no state for it. Other sinks write every replayed batch again.
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ class DeltaAddress:
 
     Attributes:
         table: Its folder or URL.
-        app_id: The `txnAppId` of a foreachBatch function that gives a batch's id as `txnVersion`; None for Spark's
-            own Delta sink, which takes the query's id.
+        app_id: The `txnAppId` of a foreachBatch function that passes a batch's id as `txnVersion`; None for Spark's
+            own Delta sink, which uses the query's id.
     """
 
     table: str
@@ -32,11 +32,11 @@ class FileAddress:
 
 @dataclass(frozen=True)
 class OtherAddress:
-    """A sink that remembers no batch.
+    """A sink that records no batch.
 
     Attributes:
-        kind: Its name for people.
-        text: What it does with a batch that comes again.
+        kind: Its name, for messages.
+        text: What it does with a replayed batch.
     """
 
     kind: str
@@ -48,7 +48,7 @@ SinkAddress = DeltaAddress | FileAddress | OtherAddress
 
 @dataclass(frozen=True)
 class MoveSinkFiles:
-    """Move a file sink's log entries, then the files that they name, out of its folder's sight.
+    """Move a file sink's log entries, then the files that they name, to `_respool/aside`.
 
     Attributes:
         folder: The sink's folder or URL.
@@ -61,12 +61,12 @@ class MoveSinkFiles:
 
 @dataclass(frozen=True)
 class ReplayOutcome:
-    """What a sink will do with the batches that come again.
+    """What a sink will do with the replayed batches.
 
     Attributes:
-        sink: The sink, for people.
+        sink: The sink, for messages.
         text: What will happen.
-        blocked: Why the rewind is refused as it is; None when it is fine.
+        blocked: Why the rewind is refused as it is; None when it is possible.
         remedy: What to do about it.
         restore: What `--restore-sink` does; None when it is not needed or not possible.
         new_query_id: Whether the remedy needs a new id for the query.

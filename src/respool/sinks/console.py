@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from respool.identity import Identity
 from respool.kafka.cluster import KafkaCluster
 from respool.sinks.protocol import WriteContext
+from respool.spark.internals import rows_as_table
 from respool.text import printable
 
 if TYPE_CHECKING:
@@ -28,23 +29,22 @@ class ConsoleSink:
         return "console"
 
     def identity(self) -> Identity:
-        """Return what tells standard output from other places."""
+        """Return the identity of standard output."""
         return Identity("console", {})
 
-    def on_replay(self) -> str:
-        """Return what becomes of a batch that comes again, for the plan of a rewind."""
+    def replay_note(self) -> str:
+        """Return what happens to a replayed batch, for the plan of a rewind."""
         return "Results are printed again."
 
     def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
-        """Nothing to make."""
+        """Nothing to create."""
 
     def write(self, frame: "DataFrame", write: WriteContext) -> None:
         """Print the batch; all rows are collected first, so that every state partition is committed."""
-        session = frame.sparkSession
-        rows = session._jsparkSession.createDataFrame(frame._jdf.collectAsList(), frame._jdf.schema())
+        table = rows_as_table(frame, self.rows)
         line = "-" * 43
         title = f"Batch: {write.batch}" if write.run is None else f"Run: {write.run}"
-        print(f"{line}\n{title}\n{line}\n{printable(rows.showString(self.rows, 0, False))}", flush=True)
+        print(f"{line}\n{title}\n{line}\n{printable(table)}", flush=True)
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ class FunctionSink:
         """Return a few words for `respool pipelines`."""
         return self.summary
 
-    def on_replay(self) -> str:
-        """Return what becomes of a batch that comes again, for the plan of a rewind."""
+    def replay_note(self) -> str:
+        """Return what happens to a replayed batch, for the plan of a rewind."""
         return "The function is called again, with the same batch ids."
 
     def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
-        """Nothing to make."""
+        """Nothing to create."""
 
     def write(self, frame: "DataFrame", write: WriteContext) -> None:
         """Call the function."""

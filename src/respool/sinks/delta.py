@@ -1,36 +1,33 @@
-"""Results in a Delta table, one row under each key."""
+"""Results in a Delta table, one row for each key."""
 
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from respool.delta.conflicts import retry_on_conflict
 from respool.errors import PipelineError
 from respool.identity import Identity
 from respool.kafka.cluster import KafkaCluster
 from respool.locations import scheme_of
 from respool.sinks.protocol import SinkOutput, WriteContext, table_identity
 from respool.sinks.rendering import json_of
-from respool.spark.failures import is_delta_conflict
 from respool.spark.sql import identifier, quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_ATTEMPTS = 20  # at a commit that others keep coming before
-
 
 @dataclass(frozen=True)
 class DeltaSink:
-    """Rows to a Delta table; a result takes the place of the one that stands under its key. A batch is one commit.
+    """Rows to a Delta table; a result replaces the row of the same key. A batch is one commit.
 
     Attributes:
-        table: The table's path or URL; a relative path is one under the home's `results`. The first write makes it.
+        table: The table's path or URL; a relative path lies under the home's `results`. The first write creates it.
         key: The columns that identify a result.
-        withdrawn: A boolean column; a row where it is true takes back what stands under its key. The column itself is
-            not kept.
+        withdrawn: A boolean column; a row where it is true deletes the row of its key. The column itself is not
+            written.
     """
 
     table: str
@@ -42,7 +39,7 @@ class DeltaSink:
         if not self.key:
             raise PipelineError(f"The results in {self.table} need a key. Name the columns that identify a result.")
 
-    def beside(self, suffix: str) -> "DeltaSink":
+    def with_suffix(self, suffix: str) -> "DeltaSink":
         """Return a table of the same results, with a suffix to its name."""
         return replace(self, table=f"{self.table.rstrip('/')}{suffix}")
 
@@ -51,22 +48,22 @@ class DeltaSink:
         return f"Delta table {self.table}"
 
     def identity(self) -> Identity:
-        """Return what tells this table from other places."""
+        """Return the identity of this table."""
         return table_identity(self.table, "results")
 
-    def on_replay(self) -> str:
-        """Return what becomes of a batch that comes again, for the plan of a rewind."""
-        return f"Results take the place of those in {self.table} under the same keys."
+    def replay_note(self) -> str:
+        """Return what happens to a replayed batch, for the plan of a rewind."""
+        return f"Results replace the rows of the same keys in {self.table}."
 
     def output(self, home: Path) -> SinkOutput:
-        """Return where the results can be read again."""
+        """Return where the results can be read back."""
         return SinkOutput(f"delta:{self.locate(home)}", self.key)
 
     def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
-        """Nothing to make: the first write creates the table."""
+        """Nothing to create: the first write creates the table."""
 
     def write(self, frame: "DataFrame", write: WriteContext) -> None:
-        """Put every row under its key, in one commit."""
+        """Replace the row of every key, in one commit."""
         # A merge reads its source more than once; a stateful query must be computed once.
         rows = self.render(frame).persist()
         try:
@@ -82,12 +79,12 @@ class DeltaSink:
         names = [name for name in rows.columns if name != self.withdrawn]
         row = F.struct(*[F.col(quote(name)) for name in names])
         key, value = F.expr(json_of(rows.schema, self.key)), F.expr(json_of(rows.schema, names))
-        if self.withdrawn in rows.columns:  # the table itself has no such column
-            value = F.when(~F.coalesce(F.col(f"`{self.withdrawn}`"), F.lit(False)), value)
+        if self.withdrawn is not None and self.withdrawn in rows.columns:  # the table itself has no such column
+            value = F.when(~F.coalesce(F.col(quote(self.withdrawn)), F.lit(False)), value)
         return rows.select(key.cast("binary").alias("key"), value.cast("binary").alias("value"), row.alias("row"))
 
     def published(self, spark: "SparkSession", write: WriteContext, rows: "StructType") -> "DataFrame":
-        """Return what the table holds now; of the writing of a row nothing is known."""
+        """Return what the table holds now; it does not record which batch wrote a row, and when."""
         from pyspark.errors import AnalysisException
         from pyspark.sql import functions as F
 
@@ -95,19 +92,20 @@ class DeltaSink:
             table = spark.read.format("delta").load(self.locate(write.home))
         except AnalysisException:  # nothing was written yet
             table = spark.createDataFrame([], rows)
-        found = self.render(table)
+        rendered = self.render(table)
         nothing = (F.lit(None).cast("int").alias("batch"), F.lit(None).cast("timestamp").alias("at"))
-        return found.select("key", "value", "row", *nothing)
+        return rendered.select("key", "value", "row", *nothing)
 
     def correct(self, changes: "DataFrame", write: WriteContext) -> None:
-        """Put each result under its key, in one commit; what stands under the key of one without a value goes."""
+        """Replace the row of each key, in one commit; a result without a value deletes the row of its key."""
         spark = changes.sparkSession
         rows = changes.select("row.*").schema
         self._create(spark, rows, write.home)
         view = f"respool_{uuid4().hex}"
         changes.createOrReplaceTempView(view)
         try:
-            _insist(spark, self._merge(view, rows.names, write.home))
+            statement = self._merge(view, rows.names, write.home)
+            retry_on_conflict(lambda: spark.sql(statement))
         finally:
             spark.catalog.dropTempView(view)
 
@@ -123,10 +121,11 @@ class DeltaSink:
         empty.write.format("delta").mode("ignore").save(self.locate(home))
 
     def _merge(self, view: str, columns: list[str], home: Path) -> str:
-        same = " AND ".join(f"t.`{name}` <=> s.row.`{name}`" for name in self.key)
-        named = ", ".join(f"`{name}`" for name in columns)
-        values = ", ".join(f"s.row.`{name}`" for name in columns)
-        pairs = ", ".join(f"t.`{name}` = s.row.`{name}`" for name in columns)
+        same = " AND ".join(f"t.{name} <=> s.row.{name}" for name in map(quote, self.key))
+        quoted = [quote(name) for name in columns]
+        named = ", ".join(quoted)
+        values = ", ".join(f"s.row.{name}" for name in quoted)
+        pairs = ", ".join(f"t.{name} = s.row.{name}" for name in quoted)
         clauses = [
             f"MERGE INTO {identifier(self.locate(home))} t USING {view} s ON {same}",
             "WHEN MATCHED AND s.value IS NULL THEN DELETE",
@@ -134,15 +133,3 @@ class DeltaSink:
             f"WHEN NOT MATCHED AND s.value IS NOT NULL THEN INSERT ({named}) VALUES ({values})",  # noqa: S608  (names)
         ]
         return " ".join(clauses)
-
-
-def _insist(spark: "SparkSession", statement: str) -> None:
-    """Run a statement again when another writer, live or reprocessing, made its commit first."""
-    for attempt in range(_ATTEMPTS):
-        try:
-            spark.sql(statement)
-            return
-        except Exception as error:
-            if not is_delta_conflict(error) or attempt == _ATTEMPTS - 1:
-                raise
-            time.sleep(min(0.1 * 2**attempt, 5))

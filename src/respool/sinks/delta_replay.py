@@ -1,4 +1,4 @@
-"""What a Delta table will do with batches that come again, and how to bring it back to where it was before them."""
+"""What a Delta table will do with replayed batches, and how to restore it to the version before them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What a table has of the batches that come again.
+class _BatchCommits:
+    """What a table holds of the replayed batches.
 
     Attributes:
-        commits: The commits that hold them, the newest first, without those that were taken back.
-        others: What others committed since the first of them, and a restore would undo.
-        whole: Whether the log is long enough to tell all of them.
+        commits: The commits that hold them, the newest first, without those that were undone.
+        others: Commits of other writers since the first of them, which a restore would undo.
+        whole: Whether the log reaches back far enough to list all of them.
     """
 
     commits: tuple[Commit, ...]
@@ -30,66 +30,73 @@ class _Found:
 
 
 def replay(sink: DeltaAddress, query_ids: Sequence[str], first_batch: int, new_query_id: bool) -> ReplayOutcome:
-    """Return what a table will do when the batches from `first_batch` on come again."""
+    """Return what a table will do when the batches from `first_batch` on are replayed."""
     name, ids = f"Delta table {sink.table}", [sink.app_id] if sink.app_id else list(query_ids)
     if not ids:
         raise CheckpointError(
-            f"What the {name} has of this query cannot be told: the query's id is lost with the file metadata. "
-            "Restore it from a copy, or leave --sink out and look for yourself."
+            f"It is unknown which batches of this query the {name} has: the query's id is lost with the file metadata. "
+            "Restore it from a copy, or leave --sink out and inspect the table yourself."
         )
     table = open_table(sink.table)
-    if all(table.transaction_version(one) is None for one in ids):
+    if all(table.transaction_version(app_id) is None for app_id in ids):
         return _stranger(name, sink, ids[-1])
-    found = _find(DeltaLog(sink.table), table.version(), ids, first_batch)
+    history = _find(DeltaLog(sink.table), table.version(), ids, first_batch)
     if new_query_id and not sink.app_id:
-        return ReplayOutcome(name, _with_new_id(found, first_batch))
+        return ReplayOutcome(name, _with_new_id(history, first_batch))
     newest = table.transaction_version(ids[-1])
     if newest is not None and newest >= first_batch:
         why = (
-            f"The {name} has the batches up to {newest}: it would skip batches {first_batch} to {newest} without a "
-            "word, and a query with state would break."
+            f"The {name} has the batches up to {newest}: it would silently skip batches {first_batch} to {newest}, "
+            "and a stateful query would break."
         )
-    elif found.commits:
-        why = f"The {name} has batches from {first_batch} on, up to {found.commits[0]}: their rows would come twice."
+    elif history.commits:
+        why = (
+            f"The {name} has batches from {first_batch} on, up to {history.commits[0]}: their rows would be written "
+            "twice."
+        )
     else:
         return ReplayOutcome(name, f"It has no batch from {first_batch} on: they are written as new.")
-    step = RestoreTable(sink.table, table.version(), _back_to(found, table.version()), ids[-1], newest, first_batch - 1)
-    return _remedied(name, why, found, table, step)
+    step = RestoreTable(
+        sink.table, table.version(), _back_to(history, table.version()), ids[-1], newest, first_batch - 1
+    )
+    return _remedied(name, why, history, table, step)
 
 
-def _find(log: DeltaLog, version: int, ids: Sequence[str], first_batch: int) -> _Found:
-    """Look back from a version for the batches from `first_batch` on."""
+def _find(log: DeltaLog, version: int, ids: Sequence[str], first_batch: int) -> _BatchCommits:
+    """Search back from a version for the batches from `first_batch` on."""
     commits: list[Commit] = []
     others: list[Commit] = []
-    later: list[Commit] = []  # others' commits since the one of the query that comes next
+    later: list[Commit] = []  # commits of others since the query's commit that was visited last
     for commit in log.lineage(version):
-        batches = [commit.batches[one] for one in ids if one in commit.batches]
+        batches = [commit.batches[app_id] for app_id in ids if app_id in commit.batches]
         if batches and max(batches) < first_batch:
-            return _Found(tuple(commits), tuple(others), whole=True)
+            return _BatchCommits(tuple(commits), tuple(others), whole=True)
         if batches:
             commits.append(commit)
             others += later
             later = []
         elif not commit.harmless and commit.goes_back is None:
             later.append(commit)
-        if commit.begins or commit.batches.get(ids[0]) == first_batch:  # none can be older, under the query's first id
-            return _Found(tuple(commits), tuple(others), whole=True)
-    return _Found(tuple(commits), tuple(others), whole=False)
+        if (
+            commit.begins or commit.batches.get(ids[0]) == first_batch
+        ):  # no batch can be older, under the query's first id
+            return _BatchCommits(tuple(commits), tuple(others), whole=True)
+    return _BatchCommits(tuple(commits), tuple(others), whole=False)
 
 
-def _back_to(found: _Found, version: int) -> int | None:
-    """Return the version before the batches that come again; None when the first of them made the table."""
-    before = found.commits[-1].version - 1 if found.commits else version
+def _back_to(history: _BatchCommits, version: int) -> int | None:
+    """Return the version before the replayed batches; None when the first of them created the table."""
+    before = history.commits[-1].version - 1 if history.commits else version
     return None if before < 0 else before
 
 
-def _remedied(name: str, why: str, found: _Found, table: "DeltaTable", step: RestoreTable) -> ReplayOutcome:
-    """Return the replay of a table that has to be restored, or why it cannot be."""
-    if not found.whole:
-        return _refused(name, why, f"Its log no longer tells at which version batch {step.to_batch} was written")
-    if found.others:
-        more = f" and {len(found.others) - 1} more" if found.others[1:] else ""
-        return _refused(name, why, f"Its {found.others[-1]}{more} came in between and would be undone too")
+def _remedied(name: str, why: str, history: _BatchCommits, table: "DeltaTable", step: RestoreTable) -> ReplayOutcome:
+    """Return the outcome for a table that has to be restored, or why it cannot be."""
+    if not history.whole:
+        return _refused(name, why, f"Its log no longer shows at which version batch {step.to_batch} was written")
+    if history.others:
+        more = f" and {len(history.others) - 1} more" if history.others[1:] else ""
+        return _refused(name, why, f"Its {history.others[-1]}{more} was committed in between and would be undone too")
     hindrance = _hindrance(table, step)
     if hindrance is not None:
         return _refused(name, why, hindrance, step.to_version)
@@ -110,7 +117,7 @@ def _hindrance(table: "DeltaTable", step: RestoreTable) -> str | None:
     try:
         back = open_table(step.table, step.to_version)
     except CheckpointError as error:
-        return f"Its version {step.to_version} cannot be had any more ({error.summary})"
+        return f"Its version {step.to_version} can no longer be read ({error.summary})"
     gone = _missing(step.table, set(back.file_uris()) - set(table.file_uris()), table.table_uri)
     return f"Files of its version {step.to_version} are gone, as after a VACUUM: {gone[0]}" if gone else None
 
@@ -122,7 +129,7 @@ def _missing(location: str, uris: set[str], root: str) -> list[str]:
 
 
 def _refused(name: str, why: str, hindrance: str, to_version: int | None = None) -> ReplayOutcome:
-    first = "Take the rows of those batches out of it yourself"
+    first = "Delete the rows of those batches yourself"
     if to_version is not None:
         first = f"Run RESTORE TABLE … TO VERSION AS OF {to_version} in Spark, if it still can"
     remedy = f"{hindrance}. {first}, then rewind with --new-query-id; or let the query write to a new table."
@@ -133,17 +140,17 @@ def _stranger(name: str, sink: DeltaAddress, app_id: str) -> ReplayOutcome:
     what = f"under the txnAppId {app_id}" if sink.app_id else f"of the query {app_id}"
     return ReplayOutcome(
         name,
-        "Nothing is known of what it will do.",
-        f"The {name} has no batch {what}: is it the right table?",
+        "It is unknown what it will do.",
+        f"The {name} has no batch {what}. Check that this is the query's table.",
         "Name the table that the query writes to. If a foreachBatch function writes it, name its txnAppId as well: "
-        "--sink 'delta:TABLE?txnAppId=NAME'; or say --sink foreachBatch when it gives none.",
+        "--sink 'delta:TABLE?txnAppId=NAME'; or give --sink foreachBatch when it sets none.",
     )
 
 
-def _with_new_id(found: _Found, first_batch: int) -> str:
-    if not found.commits:
+def _with_new_id(history: _BatchCommits, first_batch: int) -> str:
+    if not history.commits:
         return f"It has no batch from {first_batch} on: they are written as new, under the query's new id."
     return (
         f"Under its new id the query writes all batches from {first_batch} on. The table has had some of them "
-        f"({found.commits[-1]} is the first): their rows come twice, unless you have taken them out."
+        f"({history.commits[-1]} is the first): their rows are written twice, unless you have deleted them."
     )

@@ -1,7 +1,7 @@
-"""What a file sink will do with batches that come again, and which files must go so that it takes them.
+"""What a file sink will do with replayed batches, and which files must be moved so that it writes them.
 
 `_spark_metadata/N` names the files of batch N, `N.compact` those of all batches up to N. Readers in Spark see only
-files that are named there; others see whatever lies in the folder.
+files that are named there; other readers see all files of the folder.
 """
 
 import os
@@ -19,24 +19,24 @@ _LOG = "_spark_metadata"
 
 
 def replay(folder: str, first_batch: int) -> ReplayOutcome:
-    """Return what a sink's folder will do when the batches from `first_batch` on come again."""
+    """Return what a file sink will do when the batches from `first_batch` on are replayed."""
     sink, files = f"files in {folder}", _open(folder)
     entries = compact_log.numbers_by_name(files.names(_LOG))
     if not entries:
         raise CheckpointError(
             f"{folder} has no {_LOG}: no file sink of Spark writes there. Name the folder that the query writes to, or "
-            "say --sink foreachBatch when a function of yours writes the files."
+            "give --sink foreachBatch when your own function writes the files."
         )
     newest = max(entries.values())
     if newest < first_batch:
         return ReplayOutcome(sink, f"It has no batch from {first_batch} on: they are written as new.")
     why = (
-        f"The folder {folder} has the batches up to {newest}: its sink would skip batches {first_batch} to {newest} "
-        "without a word, whatever the query's id, and a query with state would break."
+        f"The folder {folder} has the batches up to {newest}: its sink would silently skip batches {first_batch} to "
+        f"{newest}, whatever the query's id, and a stateful query would break."
     )
     before, now = compact_log.files_up_to(entries, first_batch - 1), compact_log.files_up_to(entries, newest)
     if before is None or now is None:
-        return ReplayOutcome(sink, "It cannot be brought back by respool.", why, _way_out(entries, first_batch))
+        return ReplayOutcome(sink, "It cannot be restored by respool.", why, _way_out(entries, first_batch))
     kept = _named(files, before)
     later = [path for path in _named(files, now) if path not in set(kept)]
     inside, outside = _relative(files, folder, later)
@@ -61,37 +61,39 @@ def _open(folder: str) -> FolderReader:
 def _way_out(entries: Mapping[str, int], first_batch: int) -> str:
     after = sorted({number + 1 for number in entries.values()})
     possible = [
-        one for one in after[:-1] if one >= first_batch and compact_log.files_up_to(entries, one - 1) is not None
+        batch
+        for batch in after[:-1]
+        if batch >= first_batch and compact_log.files_up_to(entries, batch - 1) is not None
     ]
     other = f"Rewind to batch {possible[0]} or a later one, or let" if possible else "Let"
     return (
-        f"Its log no longer tells which files were there before batch {first_batch}: Spark has deleted entries of it. "
+        f"Its log no longer shows which files existed before batch {first_batch}: Spark has deleted entries of it. "
         f"{other} the query write to a new folder."
     )
 
 
 def _named(files: FolderReader, names: Sequence[str]) -> list[str]:
     """Return the files that log entries name, as they name them."""
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     for path, data in files.read_many([f"{_LOG}/{name}" for name in names]).items():
         if isinstance(data, Exception):
             raise read_error(f"{files.root}/{path}", data) from data
-        found |= {str(entry["path"]): None for entry in logs.log_entries(path, logs.decode(path, data))}
-    return list(found)
+        paths |= {str(entry["path"]): None for entry in logs.log_entries(path, logs.decode(path, data))}
+    return list(paths)
 
 
 def _relative(files: FolderReader, folder: str, paths: Sequence[str]) -> tuple[list[str], int]:
-    """Return those of the named files that are in the folder, relative to it, and how many are not."""
+    """Return the named files that are in the folder, relative to it, and how many are not."""
     roots = [_plain(folder)] if local_path(folder) is None else [os.path.abspath(str(local_path(folder)))]
     roots += [os.path.realpath(root) for root in roots if root.startswith("/")]
     guesses = {path: _below(_plain(path), roots) for path in paths}
-    there = files.facts([guess for guess in guesses.values() if guess])
-    found = [guess for guess in guesses.values() if guess in there]
-    lost = [path for path, guess in guesses.items() if guess not in there]
-    if lost:  # the folder was moved, or is named in another way
+    existing = files.facts([guess for guess in guesses.values() if guess])
+    inside = [guess for guess in guesses.values() if guess in existing]
+    lost = [path for path, guess in guesses.items() if guess not in existing]
+    if lost:  # the folder was moved, or is named differently
         here = {f"{where}/{name}" if where else name for where, names in files.walk().folders.items() for name in names}
-        found += [guess for path in lost if (guess := _ending(_plain(path), here))]
-    return found, len(paths) - len(found)
+        inside += [guess for path in lost if (guess := _ending(_plain(path), here))]
+    return inside, len(paths) - len(inside)
 
 
 def _plain(url: str) -> str:
@@ -111,9 +113,9 @@ def _ending(path: str, here: set[str]) -> str:
 
 
 def _with_companions(files: FolderReader, folder: str, paths: Sequence[str]) -> list[str]:
-    """Return the paths, and the checksums that Hadoop keeps beside them on a local disk."""
+    """Return the paths, each followed by its checksum file, which Hadoop writes on a local disk."""
     if local_path(folder) is None:
         return list(paths)
     companions = {path: layout.hidden_checksum(path) for path in paths}
-    there = files.facts(companions.values())
-    return [one for path in paths for one in (path, companions[path]) if one == path or one in there]
+    existing = files.facts(companions.values())
+    return [file for path in paths for file in (path, companions[path]) if file == path or file in existing]

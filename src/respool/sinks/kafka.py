@@ -25,15 +25,15 @@ class KafkaSink:
         topic: The topic; created when missing.
         key: The columns that identify a result, so that a consumer can upsert: one text column is written as it is,
             others as JSON. Times have milliseconds, and microseconds where these are not zero.
-        withdrawn: A boolean column; a row where it is true takes back what was said under its key, and is sent without
-            a value: a tombstone. The column itself is not sent.
+        withdrawn: A boolean column; a row where it is true withdraws the result of its key: it is sent without a value,
+            as a tombstone. The column itself is not sent.
     """
 
     topic: str
     key: tuple[str, ...] = ()
     withdrawn: str | None = None
 
-    def beside(self, suffix: str) -> "KafkaSink":
+    def with_suffix(self, suffix: str) -> "KafkaSink":
         """Return a topic of the same results, with a suffix to its name."""
         return replace(self, topic=f"{self.topic}{suffix}")
 
@@ -42,17 +42,17 @@ class KafkaSink:
         return f"Kafka topic {self.topic}"
 
     def identity(self) -> Identity:
-        """Return what tells this topic from other places."""
+        """Return the identity of this topic."""
         return kafka_identity(self.topic)
 
-    def on_replay(self) -> str:
-        """Return what becomes of a batch that comes again, for the plan of a rewind."""
+    def replay_note(self) -> str:
+        """Return what happens to a replayed batch, for the plan of a rewind."""
         return (
-            f"Results are sent to {self.topic} again, under the same keys; the header respool-batch tells their batch."
+            f"Results are sent to {self.topic} again, under the same keys; the header respool-batch names their batch."
         )
 
     def output(self, home: Path) -> SinkOutput:
-        """Return where the results can be read again."""
+        """Return where the results can be read back."""
         return SinkOutput(f"kafka:{self.topic}", self.key)
 
     def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
@@ -79,10 +79,10 @@ class KafkaSink:
             )
         reader = spark.read.format("kafka").options(**write.kafka.for_spark()).option("subscribe", self.topic)
         records = reader.option("includeHeaders", True).load()
-        found = records.select(
+        sent = records.select(
             *("key", "value", "partition", "offset", batch_header().alias("batch"), F.col("timestamp").alias("at")),
         )
-        newest = newest_records(found, "key", ("value", "batch"))
+        newest = newest_records(sent, "key", ("value", "batch"))
         fields = [field for field in rows if field.name != self.withdrawn]
         row = F.from_json(F.col("value").cast("string"), type(rows)(fields))
         return newest.where("value IS NOT NULL").select("key", "value", row.alias("row"), "batch", "at")
@@ -105,14 +105,14 @@ class KafkaSink:
 
         if not self.key:
             return "NULL"
-        if len(self.key) == 1 and any(one.name == self.key[0] and one.dataType == StringType() for one in rows):
+        if len(self.key) == 1 and any(field.name == self.key[0] and field.dataType == StringType() for field in rows):
             return quote(self.key[0])
         return json_of(rows, self.key)
 
 
 @dataclass(frozen=True)
 class RejectedSink:
-    """Rejected records to a topic, exactly as they came, the reason and their place in the headers.
+    """Rejected records to a topic, unchanged, with the reason and their position in the headers.
 
     Attributes:
         topic: The topic; created when missing, for records as large as the source topic takes.
@@ -125,17 +125,17 @@ class RejectedSink:
         return f"Kafka topic {self.topic}"
 
     def identity(self) -> Identity:
-        """Return what tells this topic from other places."""
+        """Return the identity of this topic."""
         return kafka_identity(self.topic)
 
-    def on_replay(self) -> str:
-        """Return what becomes of a batch that comes again, for the plan of a rewind."""
+    def replay_note(self) -> str:
+        """Return what happens to a replayed batch, for the plan of a rewind."""
         return (
             f"Rejected records are sent to {self.topic} again, with their topic, partition and offset in the headers."
         )
 
     def output(self, home: Path) -> SinkOutput:
-        """Return where the rejected records can be read again."""
+        """Return where the rejected records can be read back."""
         return SinkOutput(f"kafka:{self.topic}")
 
     def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
@@ -157,25 +157,26 @@ class RejectedSink:
 
 
 def batch_header() -> "Column":
-    """Return the live batch that a record came from, by its `headers`; null when they do not tell."""
+    """Return the live batch that wrote a record, by its `headers`; null without such a header."""
     from pyspark.sql import functions as F
 
-    header = F.filter("headers", lambda one: one.key == "respool-batch")
+    header = F.filter("headers", lambda entry: entry.key == "respool-batch")
     return F.get(header, F.lit(0)).value.cast("string").try_cast("int")
 
 
 def newest_records(records: "DataFrame", by: str, kept: tuple[str, ...]) -> "DataFrame":
-    """Return the newest of the records that are alike in one column: that column, those of `kept`, and `at`.
+    """Return the newest record for each value of a column: that column, the columns in `kept`, and `at`.
 
     Args:
         records: They have a `partition`, an `offset` and a time, `at`.
         by: The column, most often the key.
-        kept: Further columns.
+        kept: Further columns to return.
     """
     from pyspark.sql import functions as F
 
     row = F.struct(*kept, "at")
-    # Within a partition the order counts; should a key be in several, as these grew in number, the time does.
+    # Within a partition the offset decides. A key can be in several partitions once these have grown in number: there
+    # the time decides.
     newest = records.groupBy(by, "partition").agg(F.max_by(row, "offset").alias("kept"))
     return newest.groupBy(by).agg(F.max_by("kept", "kept.at").alias("kept")).select(by, "kept.*")
 
@@ -194,8 +195,8 @@ def _headers(write: WriteContext) -> str:
     return _header_array({name: literal(value) for name, value in write.headers().items()})
 
 
-# The topic decides how large a record may be, not the client. A broker that is away for a minute or two is waited for
-# inside the batch, as in `records`; a record that was accepted is given up after `delivery.timeout.ms`, two minutes.
+# The topic decides how large a record may be, not the client. The batch waits for a broker that is
+# unreachable for a minute or two, as in `records`; an accepted record fails after `delivery.timeout.ms`, two minutes.
 _SENDING = {
     "kafka.max.request.size": str(2**27),
     "kafka.buffer.memory": str(2**27),
@@ -209,9 +210,8 @@ def _send(rows: "DataFrame", topic: str, write: WriteContext) -> None:
 
 
 def _ensure_for(kafka: KafkaCluster, topic: str, source_topic: str) -> None:
-    """Create a topic when it is missing, for records as large as another topic accepts, and what is added to them."""
+    """Create a missing topic, for records as large as another topic accepts, plus headers and field names."""
     if topics.topic_exists(kafka, topic):
         return
     largest = topics.max_message_bytes(kafka, source_topic)
-    # One more MiB, for headers and field names.
     topics.ensure_topic(kafka, topic, config={"max.message.bytes": str(largest + 2**20)} if largest else None)

@@ -1,4 +1,4 @@
-"""Where results go. A batch of a stream and a result computed again are written by the same code."""
+"""Where results go. Batches of a stream and reprocessed results are written by the same code."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 # What earlier versions of respool kept in run.json of a pipeline that archives; see `identity_from_text`.
-_ARCHIVE_ON_REPLAY = "Records that the archive has already are left out."
+_ARCHIVE_NOTE = "Records that the archive has already are left out."
 
 
 @dataclass(frozen=True)
 class WriteContext:
-    """One write: what a sink must know beside the rows.
+    """What a sink needs for a write, besides the rows.
 
     Attributes:
         pipeline: The pipeline's name.
-        batch: The id of the micro-batch; None for what is computed again.
+        batch: The id of the micro-batch; None for reprocessed results.
         kafka: The cluster for sinks that write there.
         home: The folder under which sinks put files of their own.
-        run: The id of the run that computes a span again; None for a micro-batch.
+        run: The id of the reprocessing run; None for a micro-batch.
     """
 
     pipeline: str
@@ -39,7 +39,7 @@ class WriteContext:
     run: str | None = None
 
     def headers(self) -> dict[str, str]:
-        """Return the headers that tell a consumer where a Kafka record comes from."""
+        """Return headers that identify the origin of a Kafka record for its consumers."""
         if self.run is not None:
             return {"respool-source": "reprocess", "respool-pipeline": self.pipeline, "respool-run-id": self.run}
         return {"respool-source": "live", "respool-pipeline": self.pipeline, "respool-batch": str(self.batch)}
@@ -51,7 +51,7 @@ class SinkOutput:
 
     Attributes:
         address: `kafka:TOPIC` or `delta:TABLE`, the table with its whole path or URL.
-        key: The columns that identify a result; none when it has no key.
+        key: The columns that identify a result; empty without a key.
     """
 
     address: str
@@ -60,18 +60,18 @@ class SinkOutput:
 
 @runtime_checkable
 class Sink(Protocol):
-    """A place for results. One whose results can be read again is a `ReadableSink`, too."""
+    """A place for results. If its results can be read back, it is a `ReadableSink`, too."""
 
     def describe(self) -> str:
         """Return a few words for `respool pipelines`."""
         ...
 
-    def on_replay(self) -> str:
-        """Return what becomes of a batch that comes again, for the plan of a rewind."""
+    def replay_note(self) -> str:
+        """Return what happens to a replayed batch, for the plan of a rewind."""
         ...
 
     def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
-        """Make what the sink needs before the first write."""
+        """Create what the sink needs before the first write."""
         ...
 
     def write(self, frame: "DataFrame", write: WriteContext) -> None:
@@ -81,16 +81,16 @@ class Sink(Protocol):
 
 @runtime_checkable
 class IdentifiedSink(Protocol):
-    """A place that can be told from others of its kind. Of another sink only its description is known."""
+    """A sink with an identity. Other sinks are compared by their description."""
 
     def identity(self) -> Identity:
-        """Return what tells this place from others, whatever is written there."""
+        """Return the identity of this place, whatever is written there."""
         ...
 
 
 @runtime_checkable
 class ReadableSink(Protocol):
-    """A place whose results can be read again."""
+    """A place whose results can be read back."""
 
     def output(self, home: Path) -> SinkOutput:
         """Return where; `home` is the folder under which sinks put files of their own."""
@@ -99,16 +99,16 @@ class ReadableSink(Protocol):
 
 @runtime_checkable
 class ForkableSink(Sink, Protocol):
-    """A place for results that can have another one beside it, for a second run of the same pipeline."""
+    """A place for results that can be renamed by a suffix, for a second run of the same pipeline."""
 
-    def beside(self, suffix: str) -> Sink:
+    def with_suffix(self, suffix: str) -> Sink:
         """Return the same kind of place, with a suffix to its name."""
         ...
 
 
 @runtime_checkable
 class KeyedSink(Sink, Protocol):
-    """A place where every result stands under a key, so that it can be compared, put right and taken back."""
+    """A place where every result has a key, so that it can be compared, corrected and withdrawn."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -122,7 +122,8 @@ class KeyedSink(Sink, Protocol):
     def published(self, spark: "SparkSession", write: WriteContext, rows: "StructType") -> "DataFrame":
         """Return what the sink holds now: `key`, `value` and `row` of each result, the newest of every key.
 
-        What is known of its writing: `batch`, the live batch it came from, and `at`, the time; else null.
+        `batch` is the live batch that wrote the result and `at` the time of the write; null where the sink does not
+        record them.
 
         Args:
             spark: The pipeline's session.
@@ -132,22 +133,22 @@ class KeyedSink(Sink, Protocol):
         ...
 
     def correct(self, changes: "DataFrame", write: WriteContext) -> None:
-        """Write `key`, `value` and `row` of each result; one whose value is null is withdrawn."""
+        """Write `key`, `value` and `row` of each result; a result whose value is null is withdrawn."""
         ...
 
 
 def identity_of(sink: Sink) -> Identity:
-    """Return what tells the place of a sink from others."""
+    """Return the identity of a sink's place."""
     return sink.identity() if isinstance(sink, IdentifiedSink) else Identity("described", {"text": sink.describe()})
 
 
 def kafka_identity(topic: str) -> Identity:
-    """Return what tells a topic from other places."""
+    """Return the identity of a topic."""
     return Identity("kafka", {"topic": topic})
 
 
 def table_identity(table: str, holds: Literal["results", "records"]) -> Identity:
-    """Return what tells a Delta table from other places.
+    """Return the identity of a Delta table.
 
     Args:
         table: Its path or URL, as the pipeline names it: a relative path lies under the home.
@@ -157,16 +158,17 @@ def table_identity(table: str, holds: Literal["results", "records"]) -> Identity
 
 
 def folder_identity(folder: str) -> Identity:
-    """Return what tells a folder, given in place of a sink, from other places."""
+    """Return the identity of a folder that is given in place of a sink."""
     return Identity("folder", {"path": canonical_location(folder)})
 
 
-def identity_from_text(text: str, on_replay: str = "") -> Identity | None:
-    """Return the identity in a sentence of earlier versions of respool, which kept sentences; None for an empty one.
+def identity_from_text(text: str, replay_note: str = "") -> Identity | None:
+    """Return the identity of a sink that earlier versions of respool kept as a sentence; None for an empty sentence.
 
     Args:
         text: What `describe` returned, or `folder PATH` for results that were written to a folder.
-        on_replay: What `on_replay` returned, where it is kept: only that tells an archive from a table of results.
+        replay_note: What `replay_note` returned, where it was kept: only that distinguishes an archive from a table of
+            results.
     """
     if not text:
         return None
@@ -175,7 +177,7 @@ def identity_from_text(text: str, on_replay: str = "") -> Identity | None:
         if place == text:
             continue
         if name == "table":
-            holds = {} if not on_replay else {"holds": "records" if on_replay == _ARCHIVE_ON_REPLAY else "results"}
+            holds = {} if not replay_note else {"holds": "records" if replay_note == _ARCHIVE_NOTE else "results"}
             return Identity("delta", {"table": canonical_location(place), **holds}, FROM_TEXT)
         if name == "path":
             return Identity("folder", {"path": canonical_location(place)}, FROM_TEXT)
@@ -184,7 +186,7 @@ def identity_from_text(text: str, on_replay: str = "") -> Identity | None:
 
 
 def text_of(identity: Identity) -> str:
-    """Return an identity of a place for people, as its sink describes it."""
+    """Return an identity of a place as text, as its sink describes it."""
     fields = identity.fields
     match identity.kind:
         case "kafka":
@@ -205,10 +207,10 @@ def check_key(sink: object, columns: Sequence[str], pipeline: str) -> None:
         columns: The columns of results.
         pipeline: The pipeline's name.
     """
-    known = {name.lower() for name in columns}
-    lacking = next((name for name in getattr(sink, "key", ()) if name.lower() not in known), None)
-    if lacking is not None:
+    present = {name.lower() for name in columns}
+    missing = next((name for name in getattr(sink, "key", ()) if name.lower() not in present), None)
+    if missing is not None:
         raise PipelineError(
-            f"The key of the sink of {pipeline} has the column '{lacking}', which its results do not have "
-            f"({', '.join(columns)}).{did_you_mean(lacking, list(columns))} Correct the key or the transform."
+            f"The key of the sink of {pipeline} has the column '{missing}', which its results do not have "
+            f"({', '.join(columns)}).{did_you_mean(missing, list(columns))} Correct the key or the transform."
         )

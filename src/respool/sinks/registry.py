@@ -12,15 +12,15 @@ from respool.text import did_you_mean
 
 @dataclass(frozen=True)
 class SinkPosition:
-    """How far the output was when the savepoint was made. All results of its batch and of earlier ones are there.
+    """How far the output was when the savepoint was made: it holds at least all results of the savepoint's batch.
 
     Attributes:
         output: Where the query writes, as `kafka:TOPIC`, `delta:TABLE` or in words.
         offsets: The end offsets of the output topic, by partition.
-        version: The version of the Delta table: the one that holds the savepoint's batch where the table notes batches,
-            else the newest.
-        transactions: The newest batch that the Delta table has noted, by the query's id.
-        unknown: Why nothing is known; None when something is.
+        version: The version of the Delta table: the version that holds the savepoint's batch where the table records
+            batches, otherwise the newest.
+        transactions: The newest batch that the Delta table has recorded, by the query's id.
+        unknown: Why the position is unknown; None when it is known.
     """
 
     output: str
@@ -34,10 +34,10 @@ EndOffsets = Callable[[str], Mapping[int, int]]
 
 
 def position_of(output: str, query_ids: Sequence[str], batch: int, end_offsets: EndOffsets | None) -> SinkPosition:
-    """Return how far an output is, at or after a committed batch.
+    """Return the position of an output, at or after a committed batch.
 
     Args:
-        output: Where the query writes, as `kafka:TOPIC` or `delta:TABLE`; other words are kept as they are.
+        output: Where the query writes, as `kafka:TOPIC` or `delta:TABLE`; another text is kept as it is.
         query_ids: All ids that the query had.
         batch: The batch of the savepoint.
         end_offsets: Returns the end offsets of a topic; None when no broker can be asked.
@@ -47,24 +47,26 @@ def position_of(output: str, query_ids: Sequence[str], batch: int, end_offsets: 
         if kind == "delta" and place:
             return _of_table(output, place, query_ids, batch)
         if kind == "kafka" and place and end_offsets is not None:
-            return SinkPosition(output, offsets={str(one): end for one, end in sorted(end_offsets(place).items())})
-    except (BrokerError, CheckpointError, TopicError) as error:  # a savepoint is worth having without it
+            return SinkPosition(
+                output, offsets={str(partition): end for partition, end in sorted(end_offsets(place).items())}
+            )
+    except (BrokerError, CheckpointError, TopicError) as error:  # a savepoint is useful without it
         return SinkPosition(output, unknown=str(error))
     if kind == "kafka":
         return SinkPosition(output, unknown="No Kafka broker could be asked.")
-    return SinkPosition(output, unknown="This kind of sink does not tell.")
+    return SinkPosition(output, unknown="This kind of sink does not record its position.")
 
 
 def _of_table(output: str, place: str, query_ids: Sequence[str], batch: int) -> SinkPosition:
     location, _, app_id = place.partition("?txnAppId=")
     ids = [app_id] if app_id else list(query_ids)
     table = open_table(location)
-    noted = {one: version for one in ids if (version := table.transaction_version(one)) is not None}
+    noted = {query_id: version for query_id in ids if (version := table.transaction_version(query_id)) is not None}
     version = table.version()
     if noted:  # the newest version without a later batch
         for commit in DeltaLog(location).lineage(table.version()):
-            found = [commit.batches[one] for one in ids if one in commit.batches]
-            if found and max(found) <= batch:
+            batches = [commit.batches[query_id] for query_id in ids if query_id in commit.batches]
+            if batches and max(batches) <= batch:
                 version = commit.version
                 break
     return SinkPosition(output, version=version, transactions=noted)
@@ -74,7 +76,7 @@ _KINDS = "delta:TABLE, files:FOLDER, kafka:TOPIC, foreachBatch, console"
 
 
 def parse_sink(text: str) -> SinkAddress:
-    """Return the sink that `--sink` names; raise CheckpointError, with the kinds that there are."""
+    """Return the sink that `--sink` names; raise CheckpointError for an unknown kind."""
     kind, _, place = text.strip().partition(":")
     makers: dict[str, Callable[[str], SinkAddress]] = {
         "delta": _delta,
@@ -86,25 +88,25 @@ def parse_sink(text: str) -> SinkAddress:
     if (make := makers.get(kind.lower())) is not None:
         if place:
             return make(place)
-        raise CheckpointError(f"The sink {text} lacks its place. Name it like this: {_KINDS}.")
+        raise CheckpointError(f"The sink {text} needs a location. Name a sink like this: {_KINDS}.")
     match kind.lower():
         case "console":
             return OtherAddress("console", "Results are printed again.")
         case "foreachbatch":
             return OtherAddress("foreachBatch", "The function is called again, with the same batch ids.")
     near = did_you_mean(kind, [*makers, "console", "foreachBatch"])
-    raise CheckpointError(f"There is no kind of sink {kind!r}.{near} Name one of {_KINDS}.")
+    raise CheckpointError(f"Unknown sink kind {kind!r}.{near} Name one of {_KINDS}.")
 
 
 def replay_of(
     sink: SinkAddress, query_ids: Sequence[str], first_batch: int, *, new_query_id: bool = False
 ) -> ReplayOutcome:
-    """Return what a sink will do when the batches from `first_batch` on come again.
+    """Return what a sink will do when the batches from `first_batch` on are replayed.
 
     Args:
         sink: The sink.
         query_ids: All ids that the query had, the newest last: the table may have batches under an older one.
-        first_batch: The first batch that comes again.
+        first_batch: The first replayed batch.
         new_query_id: Whether the query gets a new id with the rewind, as a user wants it.
     """
     match sink:

@@ -1,7 +1,7 @@
 """Rows as JSON: the only place that renders the keys and values of results.
 
 A time is rendered with milliseconds, as Spark does by default, and with microseconds where milliseconds would not be
-exact: two different times never have the same text. Spark's own options know one format for all times of a column.
+exact: two different times never have the same text. Spark's own options have one format for all times of a column.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ def json_of(schema: "StructType", names: Iterable[str], zone: str | None = None)
         names: The columns.
         zone: The time zone in which times are rendered; the session's by default.
     """
-    kinds = {one.name.lower(): one.dataType for one in schema}  # Spark ignores the case; it reports unknown names
+    kinds = {field.name.lower(): field.dataType for field in schema}  # Spark ignores the case; it reports unknown names
     fields = (f"{_exact(quote(name), kinds.get(name.lower()), zone)} AS {quote(name)}" for name in names)
     return f"to_json(struct({', '.join(fields)}){_options({}, zone)})"
 
@@ -36,7 +36,7 @@ def _exact(value: str, kind: "DataType | None", zone: str | None, depth: int = 0
     if isinstance(kind, TimestampType | TimestampNTZType):
         return _time(value, zone)
     if isinstance(kind, StructType):
-        fields = [(one.name, _exact(f"{value}.{quote(one.name)}", one.dataType, zone, depth)) for one in kind]
+        fields = [(field.name, _exact(f"{value}.{quote(field.name)}", field.dataType, zone, depth)) for field in kind]
         if all(sql == f"{value}.{quote(name)}" for name, sql in fields):
             return value
         struct = ", ".join(f"{sql} AS {quote(name)}" for name, sql in fields)

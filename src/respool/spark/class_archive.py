@@ -28,8 +28,8 @@ SILENT = ("-Xlog:cds*=off", "-Xlog:class+path*=off")
 
 def find() -> Path | None:
     """Return the archive that is there, whole."""
-    found = jars.cache().glob(f"{archive_name()}-*.jsa")
-    return next((file for file in found if file.name == is_whole(file)), None)
+    candidates = jars.cache().glob(f"{archive_name()}-*.jsa")
+    return next((file for file in candidates if file.name == is_whole(file)), None)
 
 
 def archive_name() -> str:
@@ -37,8 +37,8 @@ def archive_name() -> str:
     spec = find_spec("pyspark")
     places = (spec and spec.submodule_search_locations) or [""]
     parts = (program().resolve(), Path(places[0]) / "jars", jvm_classes.JAR)
-    told = "".join(f"{part} {part.stat().st_mtime_ns}\n" for part in parts)
-    return f"classes-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+    inputs = "".join(f"{part} {part.stat().st_mtime_ns}\n" for part in parts)
+    return f"classes-{hashlib.sha256(inputs.encode()).hexdigest()[:12]}"
 
 
 def is_whole(file: Path) -> str:
@@ -54,9 +54,9 @@ def is_wanted(java_options: str) -> bool:
 def options() -> list[str]:
     """Return the JVM's options to use the archive; none as long as it is not there."""
     with contextlib.suppress(OSError):
-        found = find()
-        if found is not None:
-            return [f'"-XX:SharedArchiveFile={found}"', *SILENT]
+        archive = find()
+        if archive is not None:
+            return [f'"-XX:SharedArchiveFile={archive}"', *SILENT]
     return []
 
 

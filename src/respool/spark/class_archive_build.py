@@ -4,10 +4,11 @@ import fcntl
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from respool.local import jars
 from respool.spark.class_archive import SILENT, archive_name, failed_mark, find, is_whole
+from respool.spark.internals import jvm_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,8 +46,6 @@ def make() -> None:
 
 def _write(part: Path) -> None:
     """Run a small query, and let its JVM write the classes that it has loaded as it ends."""
-    from pyspark import SparkContext
-
     from respool.settings import Settings
     from respool.spark.session import spark_session
 
@@ -55,9 +54,10 @@ def _write(part: Path) -> None:
     with tempfile.TemporaryDirectory() as home:
         with spark_session(Settings(home=Path(home), master="local[2]", spark=conf), patience=120) as session:
             _query(session, home)
-            jvm: Any = SparkContext._gateway
-        if jvm.proc.returncode != 0 or not part.is_file():
-            raise OSError(f"the JVM ended with {jvm.proc.returncode}, and without an archive")
+            process = jvm_process()
+        code = None if process is None else process.returncode
+        if code != 0 or not part.is_file():
+            raise OSError(f"the JVM ended with {code}, and without an archive")
 
 
 def _query(spark: "SparkSession", folder: str) -> None:

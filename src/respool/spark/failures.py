@@ -233,6 +233,6 @@ def innermost_message(text: str) -> str:
     # Py4J's own error tells nothing but that Java has failed.
     python = [line for line in lines if re.match(r"(?!py4j)[\w.]*(Error|Exception): ", line)]
     reasons = [line for line in lines if line.startswith("Reason: ")]
-    told = (python or causes or reasons or lines[:1] or ["no reason was given"])[-1]
-    told = told.removeprefix("Caused by: ").removeprefix("Reason: ")
-    return told if len(told) <= 300 else told[:299] + "…"
+    reason = (python or causes or reasons or lines[:1] or ["no reason was given"])[-1]
+    reason = reason.removeprefix("Caused by: ").removeprefix("Reason: ")
+    return reason if len(reason) <= 300 else reason[:299] + "…"

@@ -6,7 +6,6 @@ which the system does if this process is killed.
 """
 
 import contextlib
-import logging
 import os
 import signal
 import struct
@@ -16,14 +15,15 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from respool.errors import MachineError, RespoolError
 from respool.local.java import find_java
 from respool.settings import Settings
+from respool.spark import internals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,9 +58,6 @@ class Jvm:
 
     def connect(self, answer: Path) -> None:
         """Wait until the JVM listens, and let pyspark use it; `answer` is the file where it writes how."""
-        from pyspark import SparkContext
-        from pyspark.java_gateway import launch_gateway
-
         while not answer.is_file():
             if self._process.poll() is not None:
                 raise MachineError(
@@ -69,23 +66,16 @@ class Jvm:
                 )
             time.sleep(0.05)
         port, secret = _parse_answer(answer.read_bytes())
-        # Told where a JVM listens, pyspark starts none.
-        with _environment(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
-            gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
-        gateway.proc = self._process
-        SparkContext._ensure_initialized(gateway=gateway)
+        internals.connect(self._process, port, secret)
 
     def serve(self, session: "SparkSession") -> None:
         """Keep the session that has to be stopped before the JVM ends."""
         self.session = session
-        # Python workers report to pyspark through the JVM. The server prints a stack trace when that connection is
-        # lost, which says nothing of use: whoever called the JVM is told of its end.
-        server: Any = session.sparkContext._accumulatorServer
-        server.handle_error = _ignore_lost_connection(server.handle_error)
+        internals.silence_accumulator_server(session)
 
     def has_ended(self, error: BaseException) -> bool:
         """Return whether an error is the consequence of the JVM's end."""
-        if _is_lost_connection(error):
+        if internals.is_lost_connection(error):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_NOTICE)
         elif isinstance(error, RespoolError):
@@ -112,15 +102,12 @@ class Jvm:
             return
 
         def stop() -> None:
-            from pyspark import SparkContext
-
             # It may have been killed meanwhile.
             with contextlib.suppress(Exception):
                 if self.session is not None:
                     self.session.stop()
             with contextlib.suppress(Exception):
-                gateway: Any = SparkContext._gateway
-                gateway.shutdown()
+                internals.disconnect()
 
         # In a thread of its own: a connection whose thread was interrupted in a call gives wrong answers from then on.
         end = time.monotonic() + patience
@@ -169,21 +156,16 @@ def running_jvm(conf: Mapping[str, str], settings: Settings, patience: float) ->
     Raises:
         MachineError: It did not start, or was killed meanwhile.
     """
-    from pyspark.find_spark_home import _find_spark_home
-
     os.environ.setdefault("JAVA_HOME", str(find_java().home))
-    # py4j logs every lost connection with its stack trace, by its own logger and by the root.
-    logging.getLogger("py4j").addHandler(logging.NullHandler())
-    logging.getLogger("py4j").propagate = False
-    logging.getLogger().addFilter(_is_not_of_py4j)
+    internals.silence_lost_connections()
     warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM process", RuntimeWarning)
     with tempfile.TemporaryDirectory(prefix="respool-") as folder:
         # The settings travel in a private file, as command lines are public.
         properties, answer = Path(folder) / "spark.conf", Path(folder) / "gateway"
         properties.write_text("".join(f"{name}={_escape(value)}\n" for name, value in conf.items()), encoding="utf-8")
-        home: str = _find_spark_home()
+        program = os.path.join(internals.spark_home(), "bin", "spark-submit")
         process = subprocess.Popen(
-            [os.path.join(home, "bin", "spark-submit"), "--properties-file", str(properties), "pyspark-shell"],
+            [program, "--properties-file", str(properties), "pyspark-shell"],
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)},
@@ -209,34 +191,7 @@ def running_jvm(conf: Mapping[str, str], settings: Settings, patience: float) ->
         raise
     finally:
         jvm.end()
-        _forget()
-
-
-def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    return "py4j" not in record.pathname
-
-
-def _ignore_lost_connection(handle: Callable[..., None]) -> Callable[..., None]:
-    """Return how a server handles an error of a request: as before, but for a connection that is lost."""
-
-    def handle_others(*request: object) -> None:
-        if not isinstance(sys.exc_info()[1], EOFError | ConnectionError):
-            handle(*request)
-
-    return handle_others
-
-
-def _is_lost_connection(error: BaseException | None) -> bool:
-    """Return whether an error, or one behind it, says that the JVM does not answer."""
-    from py4j.protocol import Py4JError, Py4JJavaError
-
-    seen: list[BaseException] = []
-    while error is not None and error not in seen:
-        if isinstance(error, Py4JError | ConnectionError | EOFError) and not isinstance(error, Py4JJavaError):
-            return True
-        seen.append(error)
-        error = error.__cause__ or error.__context__
-    return False
+        internals.forget_jvm()
 
 
 def _escape(value: str) -> str:
@@ -247,26 +202,3 @@ def _parse_answer(data: bytes) -> tuple[int, str]:
     """Return the port and the secret of the JVM: two numbers of four bytes, then a text of the second's length."""
     port, length = struct.unpack_from("!ii", data)
     return port, data[8 : 8 + length].decode()
-
-
-@contextmanager
-def _environment(**values: str) -> Iterator[None]:
-    """Set variables of the environment, which were not set before, for the length of a `with` block."""
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name in values:
-            del os.environ[name]
-
-
-def _forget() -> None:
-    """Let pyspark forget a JVM that has ended, whether it could be stopped or not."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    SparkContext._gateway = None
-    SparkContext._jvm = None
-    SparkContext._active_spark_context = None
-    SparkSession._instantiatedSession = None
-    SparkSession._activeSession = None

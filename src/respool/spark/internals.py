@@ -1,74 +1,334 @@
-"""Private parts of Spark and py4j, each with the Spark versions that it was tested with."""
+"""Every private part of Spark and every call through py4j that respool makes.
 
+No other module touches them: `tests/unit/contracts/test_private_spark.py` fails otherwise. Each docstring names the
+versions of Spark that the part was tested with, and what stops working when a new version of Spark changes it.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import subprocess
+import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from respool.locations import scheme_of
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
+_TRY_AGAIN = 0.02  # seconds
 
-def read_delta_commit(spark: "SparkSession", table: str, version: int) -> str | None:
-    """Return a commit of the table's log, or None when there is none of that version yet."""
-    from py4j.protocol import Py4JJavaError
+# The JVM and its connection
 
-    name = f"{table}/_delta_log/{version:020}.json"
-    if table.startswith("/") and Path(name).parent.is_dir():  # quicker than through the JVM
-        try:
-            return Path(name).read_text(encoding="utf-8", errors="replace")  # what is not UTF-8 is not JSON either
-        except FileNotFoundError:
-            return None
-    jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(name)
+
+def spark_home() -> str:
+    """Return the folder of Spark's programs.
+
+    Tested with Spark 4.2.0. Without it, respool cannot find spark-submit and so cannot start a JVM.
+    """
+    from pyspark.find_spark_home import _find_spark_home
+
+    home: str = _find_spark_home()
+    return home
+
+
+def connect(process: "subprocess.Popen[bytes]", port: int, secret: str) -> None:
+    """Let pyspark use a JVM that already listens, in place of starting one.
+
+    Tested with Spark 4.2.0. Without it, pyspark starts the JVM in its own process group, where Ctrl-C ends the JVM
+    before the queries have stopped.
+    """
+    from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    variables = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}  # with these it starts no JVM
+    os.environ.update(variables)
     try:
-        stream = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).open(path)
-    except Py4JJavaError as error:
-        if error.java_exception.getClass().getName() == "java.io.FileNotFoundException":
-            return None
-        raise
-    try:
-        text: str = jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
-        return text
+        gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
     finally:
-        stream.close()
+        for name in variables:
+            del os.environ[name]
+    gateway.proc = process
+    SparkContext._ensure_initialized(gateway=gateway)
 
 
-def locate_output(output: str) -> str:
-    """Return where a folder for results is to be: an absolute path, or a URL."""
-    return output if scheme_of(output) is not None else str(Path(output).expanduser().absolute())
+def jvm_process() -> "subprocess.Popen[bytes] | None":
+    """Return the process of the JVM that pyspark uses; None when there is none, or when spark-submit started it.
+
+    Tested with Spark 4.2.0. Without it, a run that has lost its lease cannot end a batch that does not stop, and the
+    class data archive is kept although the JVM that wrote it has failed.
+    """
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    return process
 
 
-def is_occupied(output: str) -> bool:
-    """Return whether something is at a path of this machine already; for a URL, False."""
-    path = Path(output)
-    return scheme_of(output) is None and (path.is_file() or (path.is_dir() and any(path.iterdir())))
+def disconnect() -> None:
+    """Close pyspark's connection to the JVM.
+
+    Tested with Spark 4.2.0. Without it, the JVM ends only when its standard input is closed.
+    """
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    gateway.shutdown()
 
 
-def is_occupied_for(spark: "SparkSession", output: str) -> bool:
-    """Return whether something is at a path or URL already, as Spark sees it."""
-    filesystem, path = hadoop_filesystem(spark, output)
-    return bool(filesystem.exists(path) and len(filesystem.listStatus(path)))
+def forget_jvm() -> None:
+    """Let pyspark forget a JVM that has ended, whether it could be stopped or not.
+
+    Tested with Spark 4.2.0. Without it, the process cannot start Spark a second time after its JVM was killed.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None
 
 
-def hadoop_filesystem(spark: "SparkSession", location: str) -> tuple[Any, Any]:
-    """Return Hadoop's filesystem of a path or URL, and Hadoop's path."""
-    jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(location)
-    return path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()), path
+class SparkJvm:
+    """The JVM that pyspark uses, which holds checkpoints together with this process.
+
+    Tested with Spark 4.2.0. Without it, a checkpoint counts as free while the JVM of a killed run still writes to it.
+
+    Attributes:
+        pid: The id of its process.
+    """
+
+    def __init__(self, jvm: Any) -> None:
+        """Ask the JVM for its process id."""
+        self._java = jvm.java
+        self.pid = int(jvm.java.lang.ProcessHandle.current().pid())
+
+    def lock(self, path: Path, attempts: int) -> Callable[[], object] | None:
+        """Lock a file until the returned function is called or the JVM ends; None when another process holds it."""
+        # The returned function keeps the object alive in the JVM: if it were collected, the lock would be released.
+        file = self._java.io.RandomAccessFile(str(path.absolute()), "rw")
+        for _ in range(attempts):
+            if file.getChannel().tryLock() is not None:
+                return lambda: file.close()
+            time.sleep(_TRY_AGAIN)
+        return None
 
 
-def stop_after_batch(query: "StreamingQuery", jvm: Any) -> None:
-    """Stop a query once its running batch is committed, and start no other.
+def running_jvm() -> SparkJvm | None:
+    """Return the JVM that pyspark uses in this process; None when there is none, as with Spark Connect.
+
+    Tested with Spark 4.2.0. For what fails without it, see `SparkJvm`.
+    """
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    jvm = getattr(context, "_jvm", None)
+    return None if jvm is None else SparkJvm(jvm)
+
+
+# Errors
+
+
+def silence_lost_connections() -> None:
+    """Keep py4j from logging each lost connection with its stack trace, by its own logger and by the root logger.
+
+    Tested with Spark 4.2.0. Without it, the end of the JVM prints pages of stack traces before respool's message.
+    """
+    logging.getLogger("py4j").addHandler(logging.NullHandler())
+    logging.getLogger("py4j").propagate = False
+    logging.getLogger().addFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in record.pathname
+
+
+def silence_accumulator_server(spark: "SparkSession") -> None:
+    """Keep the server to which Python workers report from printing a stack trace when a connection is lost.
+
+    Tested with Spark 4.2.0. Without it, a killed JVM leaves a stack trace above respool's message.
+    """
+    server: Any = spark.sparkContext._accumulatorServer
+    handle = server.handle_error
+
+    def handle_others(*request: object) -> None:
+        if not isinstance(sys.exc_info()[1], EOFError | ConnectionError):
+            handle(*request)
+
+    server.handle_error = handle_others
+
+
+def is_lost_connection(error: BaseException | None) -> bool:
+    """Return whether an error, or one of its causes, says that the JVM does not answer.
+
+    Tested with Spark 4.2.0. Without it, a killed JVM is reported by py4j's own errors.
+    """
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        if isinstance(error, Py4JError | ConnectionError | EOFError) and not isinstance(error, Py4JJavaError):
+            return True
+        seen.append(error)
+        error = error.__cause__ or error.__context__
+    return False
+
+
+@contextmanager
+def translate_errors(translate: Callable[[Exception], Exception], connection: bool = False) -> Iterator[None]:
+    """Raise what `translate` returns for an error that Spark raises in a `with` block.
+
+    Tested with Spark 4.2.0. Without it, exceptions that pyspark does not convert itself reach users as py4j's own.
+
+    Args:
+        translate: Called with the error.
+        connection: Translate a lost connection to the JVM, too. It does not say whether the call took effect.
+    """
+    from py4j.protocol import Py4JError, Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    translated = (PySparkException, Py4JError if connection else Py4JJavaError)
+    try:
+        yield
+    except translated as error:
+        raise translate(error) from error
+
+
+@contextmanager
+def ignore_ended_jvm() -> Iterator[None]:
+    """Ignore errors of calls to a JVM that may have ended, for the length of a `with` block.
+
+    Tested with Spark 4.2.0. Without it, threads that stop queries print stack traces when the JVM was killed.
+    """
+    from py4j.protocol import Py4JError
+
+    with suppress(Py4JError, OSError):
+        yield
+
+
+# Streaming queries
+
+
+def stop_after_batch(query: "StreamingQuery", spark: "SparkSession") -> None:
+    """Stop a query once its running batch is committed, and start no other batch.
 
     `query.stop()` alone interrupts the running batch. Spark's own loop ends before the next batch when the query's
     state says so, which only its internals can set; `stop()` then ends the wait for the next trigger.
+
+    Tested with Spark 4.2.0. Without it, Ctrl-C interrupts the running batch, which is repeated at the next start.
     """
     internal: Any = query
+    jvm: Any = spark._jvm
     ended = getattr(jvm.org.apache.spark.sql.execution.streaming.runtime, "TERMINATED$")
     internal._jsq.streamingQuery().state().set(getattr(ended, "MODULE$"))
     while query.status["isTriggerActive"]:
-        time.sleep(0.02)
+        time.sleep(_TRY_AGAIN)
     query.stop()
+
+
+def query_listener(
+    on_progress: "Callable[[StreamingQueryProgress], None]", on_end: Callable[[str], None]
+) -> "StreamingQueryListener":
+    """Return a listener that gets the progress of each batch, and the run id of a query that has ended.
+
+    pyspark's own listener asks the JVM for each part of an event by a separate call, two hundred for a batch. The JSON
+    of an event has all parts in one call.
+
+    Tested with Spark 4.2.0. Without it, use pyspark's own listener: every batch takes up to 0.1 s longer.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql.streaming import listener
+
+    class Events:
+        """Called by the JVM."""
+
+        def onQueryStarted(self, event: Any) -> None:
+            """Nothing to report: starting is synchronous."""
+
+        def onQueryProgress(self, event: Any) -> None:
+            """Pass a finished batch on."""
+            on_progress(listener.StreamingQueryProgress.fromJson(json.loads(event.progress().json())))
+
+        def onQueryIdle(self, event: Any) -> None:
+            """Nothing to report."""
+
+        def onQueryTerminated(self, event: Any) -> None:
+            """Pass the end on."""
+            on_end(event.runId().toString())
+
+        class Java:
+            """The Java interface, for py4j."""
+
+            implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
+
+    class Listener(listener.StreamingQueryListener):
+        """The type that pyspark accepts as a listener; the JVM calls `Events` directly."""
+
+        @property
+        def _jlistener(self) -> Any:
+            jvm: Any = SparkContext._jvm
+            return jvm.PythonStreamingQueryListenerWrapper(Events())
+
+        def onQueryStarted(self, event: Any) -> None:
+            """Not called."""
+
+        onQueryProgress = onQueryIdle = onQueryTerminated = onQueryStarted
+
+    return Listener()
+
+
+# Rows and files
+
+
+def rows_as_table(frame: "DataFrame", rows: int) -> str:
+    """Return the first rows of a frame as a table, as Spark's console sink draws it.
+
+    All rows are collected first, so that every partition of the state is committed: `frame.show()` reads only some.
+
+    Tested with Spark 4.2.0. Without it, collect the rows to Python and make a new frame of them, which is slower.
+    """
+    session, internal = frame.sparkSession, frame
+    collected: Any = session._jsparkSession.createDataFrame(internal._jdf.collectAsList(), internal._jdf.schema())
+    table: str = collected.showString(rows, 0, False)
+    return table
+
+
+class HadoopPath:
+    """A path or URL as Hadoop's filesystems in the JVM see it, with the credentials of the session.
+
+    Tested with Spark 4.2.0. Without it, use fsspec, whose credentials are configured separately from Spark's.
+    """
+
+    def __init__(self, spark: "SparkSession", location: str) -> None:
+        """Find the filesystem of a path or URL."""
+        jvm: Any = spark._jvm
+        self._jvm = jvm
+        self._path = jvm.org.apache.hadoop.fs.Path(location)
+        self._filesystem = self._path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+
+    def is_occupied(self) -> bool:
+        """Return whether it is a file, or a folder that is not empty."""
+        return bool(self._filesystem.exists(self._path) and len(self._filesystem.listStatus(self._path)))
+
+    def delete(self) -> None:
+        """Delete it, with everything in it."""
+        self._filesystem.delete(self._path, True)
+
+    def read_text(self) -> str | None:
+        """Return the text of a file; None when it does not exist."""
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            stream = self._filesystem.open(self._path)
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getName() == "java.io.FileNotFoundException":
+                return None
+            raise
+        with contextlib.closing(stream):
+            text: str = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+            return text

@@ -8,18 +8,16 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from respool.errors import SettingsError
 from respool.local import jars
 from respool.settings import Settings
-from respool.spark import class_archive, gateway, jvm_classes
+from respool.spark import class_archive, gateway, internals, jvm_classes
 from respool.storage import lease
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from respool.pipeline.definition import Pipeline
 
 # For one machine and small batches; a cluster's own defaults and the [spark] table win over them.
 _LOCAL = {
@@ -69,6 +67,9 @@ _TALKATIVE = (
 )
 _PATIENCE = 20.0  # seconds
 
+# Every run imports this module. A JVM that pyspark already uses, as under spark-submit, holds checkpoints, too.
+lease.register_jvm(internals.running_jvm)
+
 
 @contextmanager
 def spark_session(settings: Settings, patience: float = _PATIENCE) -> "Iterator[SparkSession]":
@@ -105,7 +106,6 @@ def spark_session(settings: Settings, patience: float = _PATIENCE) -> "Iterator[
 
 
 def _session(conf: Mapping[str, str]) -> "SparkSession":
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
@@ -113,8 +113,8 @@ def _session(conf: Mapping[str, str]) -> "SparkSession":
         builder = builder.config(name, value)
     with _kept_interrupt_handler():
         session = builder.getOrCreate()
-    jvm: Any = SparkContext._jvm
-    if jvm is not None:  # as with Spark Connect
+    jvm = internals.running_jvm()
+    if jvm is not None:
         lease.extend_all(jvm)
     return session
 
@@ -149,11 +149,11 @@ def refuse_connect(spark: Mapping[str, str]) -> None:
         )
 
 
-def session_of(spark: "SparkSession", pipeline: "Pipeline") -> "SparkSession":
-    """Return a session of the pipeline's own, in its time zone and with its settings, in the same application."""
+def session_for(spark: "SparkSession", timezone: str, conf: Mapping[str, str]) -> "SparkSession":
+    """Return a new session in the same application, with a time zone and settings that apply to it alone."""
     session = spark.newSession()
     # A new session starts from the application's settings, not from those of the session it came from.
-    for name, value in {"spark.sql.session.timeZone": pipeline.timezone, **pipeline.spark}.items():
+    for name, value in {"spark.sql.session.timeZone": timezone, **conf}.items():
         session.conf.set(name, value)
     return session
 

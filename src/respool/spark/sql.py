@@ -27,12 +27,7 @@ def identifier(table: str) -> str:
 
 def table_properties(values: Mapping[str, str]) -> str:
     """Return table properties as SQL writes them in parentheses."""
-
-    def quoted(text: str) -> str:
-        escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-        return f"'{escaped}'"
-
-    return ", ".join(f"{quote(name)} = {quote(value)}" for name, value in values.items())
+    return ", ".join(f"{literal(name)} = {literal(value)}" for name, value in values.items())
 
 
 _TOKEN = re.compile(

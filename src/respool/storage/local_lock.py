@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Protocol
 
 from respool.errors import CheckpointError, CheckpointInUseError
 from respool.locations import OWN
@@ -103,6 +103,19 @@ _ATTEMPTS = 100  # of a JVM to take its lock, which whoever tests it has for a m
 _PATIENCE = 5.0  # seconds that a JVM has to release its lock
 
 
+class LockingJvm(Protocol):
+    """The JVM of this process, which may outlive it and locks files itself."""
+
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        ...
+
+    def lock(self, path: Path, attempts: int) -> Callable[[], object] | None:
+        """Lock a file until the returned function is called or the JVM ends; None when another process holds it."""
+        ...
+
+
 class LocalLock:
     """The lock of a checkpoint's folder, held until `close`."""
 
@@ -110,36 +123,32 @@ class LocalLock:
         """Keep the locked file."""
         self._folder = folder
         self._file = file
-        self._in_jvm: Any = None
+        self._release_in_jvm: Callable[[], object] | None = None
 
-    def extend_to(self, jvm: Any, pid: int) -> None:
+    def extend_to(self, jvm: LockingJvm) -> None:
         """Let a JVM hold the checkpoint, too, until `close` or until it ends."""
-        if self._in_jvm is not None:
+        if self._release_in_jvm is not None:
             return
         path = self._folder / OWN / _JVM
         try:
             with _open(path, create=True) as file:
                 file.truncate(0)
-                file.write(str(pid))
-            # py4j keeps the object alive in the JVM: were it collected there, the lock would be released.
-            opened = jvm.java.io.RandomAccessFile(str(path.absolute()), "rw")
-            for _ in range(_ATTEMPTS):
-                if opened.getChannel().tryLock() is not None:
-                    self._in_jvm = opened
-                    return
-                time.sleep(0.02)
+                file.write(str(jvm.pid))
+            self._release_in_jvm = jvm.lock(path, _ATTEMPTS)
         except Exception as error:  # py4j's own errors, too
             raise CheckpointError(
                 f"Spark's JVM cannot lock {path}: {error}. Keep the checkpoint on a disk that supports locks, or name "
                 "another folder with --checkpoint."
             ) from error
-        raise CheckpointInUseError(str(path), f"process {_written(path)}", "Wait until it ends, and run this again.")
+        if self._release_in_jvm is None:
+            holder = f"process {_written(path)}"
+            raise CheckpointInUseError(str(path), holder, "Wait until it ends, and run this again.")
 
     def close(self) -> None:
         """Release the checkpoint. A JVM that does not answer holds it until it ends."""
-        if self._in_jvm is not None:
-            _bounded(self._in_jvm.close)
-            self._in_jvm = None
+        if self._release_in_jvm is not None:
+            _bounded(self._release_in_jvm)
+            self._release_in_jvm = None
         self._file.close()
 
 

@@ -1,4 +1,4 @@
-"""Statistics of browsers in windows of event time: of each batch by itself, or kept from batch to batch."""
+"""Statistics of browsers in windows of event time: of each batch on its own, or kept from batch to batch."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,17 +20,17 @@ def browser_stats_stateless(
     window: str = "5 minutes",
     timezone: str = "UTC",
 ) -> Pipeline:
-    """Return the pipeline `browser-stats-stateless`: each batch counts for itself."""
+    """Return the pipeline `browser-stats-stateless`: each batch is counted on its own."""
     return Pipeline(
         name="browser-stats-stateless",
-        summary=f"Statistics by browser in windows of {window}, of each batch by itself",
+        summary=f"Statistics by browser in windows of {window}, of each batch on its own",
         topic=topic,
         decode=BROWSER_VISIT,
         transform=partial(browser_stats, window=spark_interval(window)),
         stateless=True,
         sink=KafkaSink(output_topic, key=("browser", "window")),
         timezone=timezone,
-        results=ArrivalDependent("each batch counts for itself, so results depend on which records came together"),
+        results=ArrivalDependent("each batch is counted on its own, so results depend on which records share a batch"),
         archive=browser_table(topic),
     )
 
@@ -43,7 +43,7 @@ def browser_stats_stateful(
     watermark: str = "20 minutes",
     timezone: str = "UTC",
 ) -> Pipeline:
-    """Return the pipeline `browser-stats-stateful`: batches add to what came before."""
+    """Return the pipeline `browser-stats-stateful`: each batch adds to the state of the batches before."""
     return Pipeline(
         name="browser-stats-stateful",
         summary=f"Statistics by browser in windows of {window}, kept from batch to batch",

@@ -22,10 +22,10 @@ def visit_counts(
     watermark: str = "10 minutes",
     timezone: str = "UTC",
 ) -> Pipeline:
-    """Return the pipeline `visit-counts`: each window once, when the watermark has passed its end."""
+    """Return the pipeline `visit-counts`: each window is published once, when the watermark has passed its end."""
     return Pipeline(
         name="visit-counts",
-        summary=f"Counts visits in windows of {window}; each window once, when it is over",
+        summary=f"Counts visits in windows of {window}; each window once, when it is closed",
         topic=topic,
         decode=VISIT,
         watermark=watermark,
@@ -40,7 +40,7 @@ def visit_counts(
 def visit_windows(
     *, topic: str = VISITS_TOPIC, window: str = "10 minutes", watermark: str = "20 minutes", timezone: str = "UTC"
 ) -> Pipeline:
-    """Return the pipeline `visit-windows`: each window whenever it changes."""
+    """Return the pipeline `visit-windows`: each window is published whenever it changes."""
     return Pipeline(
         name="visit-windows",
         summary=f"Counts visits in windows of {window}; each window whenever it changes",

@@ -33,5 +33,5 @@ def browser_visits_archive(*, topic: str = VISITS_TOPIC, table: str | None = Non
 
 
 def browser_table(topic: str) -> str:
-    """Return the archive of a topic of visits with their browsers, which have another field for their time."""
+    """Return the archive of a topic of browser visits, whose event time is in another field."""
     return f"browser_{topic}_table"

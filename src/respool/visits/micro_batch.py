@@ -25,7 +25,7 @@ def micro_batch(*, topic: str = VISITS_TOPIC, timezone: str = "UTC") -> Pipeline
         trigger="20 seconds",
         max_offsets_per_trigger=1000,
         timezone=timezone,
-        results=ArrivalDependent("it prints visits as they come, and has no results to put right"),
+        results=ArrivalDependent("it prints visits as they arrive, and has no results to correct"),
     )
 
 
@@ -48,5 +48,5 @@ def _print_partition(rows: "Iterator[Row]") -> None:
     context = TaskContext.get()
     assert context is not None
     for row in rows:
-        # One write a line: workers share the stream, and print() would write the line's end by itself.
+        # One write per line: workers share the stream, and print() would write the line's end separately.
         sys.stdout.write(f"Partition[{context.partitionId()}] > Printing visit={row}\n")

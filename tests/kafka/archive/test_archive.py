@@ -15,7 +15,7 @@ from respool.kafka import producer as kafka_producer
 from respool.kafka.cluster import KafkaCluster, make_client
 from respool.kafka.producer import Message
 from respool.settings import Settings
-from support.archiving import ArchiveStage, until
+from support.archive import ArchiveStage, until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,13 +42,15 @@ class Stage(ArchiveStage):
         kafka_producer.produce(self.kafka, topic, messages)
 
     def send_to(self, topic: str, partition: int, count: int) -> None:
-        kafka_producer.produce_together(self.kafka, topic, [visit(one).value or b"" for one in range(count)], partition)
+        kafka_producer.produce_together(
+            self.kafka, topic, [visit(number).value or b"" for number in range(count)], partition
+        )
 
     def lose_checkpoint(self) -> None:
         shutil.rmtree(self.checkpoint)
 
     def commits(self) -> list[int]:
-        return sorted(int(one.stem) for one in (self.table / "_delta_log").glob("*.json"))
+        return sorted(int(commit.stem) for commit in (self.table / "_delta_log").glob("*.json"))
 
     def archived(self) -> "DataFrame":
         return self.spark.read.format("delta").load(str(self.table))
@@ -58,7 +60,9 @@ class Stage(ArchiveStage):
 
     def sent(self, *names: str) -> list[Place]:
         return sorted(
-            (one.topic, one.partition, one.offset) for name in names for one in consumer.read(self.kafka, name)
+            (record.topic, record.partition, record.offset)
+            for name in names
+            for record in consumer.read(self.kafka, name)
         )
 
 
@@ -67,7 +71,7 @@ def stage(spark: "SparkSession", kafka: KafkaCluster, settings: Settings, tmp_pa
     return Stage(spark, kafka, replace(settings, home=tmp_path / "a home"))
 
 
-def test_every_column_is_as_it_came(stage: Stage, topic: str) -> None:
+def test_every_column_is_archived_unchanged(stage: Stage, topic: str) -> None:
     from confluent_kafka import Producer
 
     stage.send(topic, visit(1), visit(2, "2025-09-04T23:59:59.999999-05:30"), *BAD)
@@ -78,8 +82,8 @@ def test_every_column_is_as_it_came(stage: Stage, topic: str) -> None:
     producer.produce(topic, b"", b"", headers=[("h", b"\x00\xff"), ("h", None), ("empty", b"")])
     producer.flush()
 
-    told = stage.run(topic)
-    assert sum(one.rejected for one in told) == len(BAD) + 1
+    batches = stage.run(topic)
+    assert sum(batch.rejected for batch in batches) == len(BAD) + 1
     assert stage.archived().columns == list(archive.COLUMNS)
     # As Spark reads them: times aware, and of any year.
     rows = {(row["partition"], row["offset"]): row for row in stage.archived().toArrow().to_pylist()}
@@ -87,7 +91,7 @@ def test_every_column_is_as_it_came(stage: Stage, topic: str) -> None:
     assert len(rows) == len(sent) == 10
     for record in sent:
         row = rows[record.partition, record.offset]
-        headers = tuple((one["key"], one["value"]) for one in row["headers"] or ())
+        headers = tuple((header["key"], header["value"]) for header in row["headers"] or ())
         assert (row["topic"], row["timestamp_type"], headers) == (topic, 0, record.headers)
         assert (row["key"], row["value"]) == (record.key, record.value)
         assert row["timestamp"] == record.timestamp
@@ -110,8 +114,8 @@ def test_times_are_read_in_the_zone_of_the_pipeline_and_filed_in_utc(stage: Stag
         topic, visit(1, "2025-09-04T01:30:00"), visit(2, "2025-10-26T02:30:00"), visit(3, "2025-09-04T01:30:00Z")
     )
     stage.run(topic, timezone="Europe/Paris")
-    found = sorted((row["event_time"], row["event_date"], row["event_hour"]) for row in stage.rows())
-    assert found == [
+    filed = sorted((row["event_time"], row["event_date"], row["event_hour"]) for row in stage.rows())
+    assert filed == [
         (datetime(2025, 9, 3, 23, 30, tzinfo=timezone.utc), date(2025, 9, 3), 23),
         (datetime(2025, 9, 4, 1, 30, tzinfo=timezone.utc), date(2025, 9, 4), 1),
         (datetime(2025, 10, 26, 0, 30, tzinfo=timezone.utc), date(2025, 10, 26), 0),
@@ -121,12 +125,12 @@ def test_times_are_read_in_the_zone_of_the_pipeline_and_filed_in_utc(stage: Stag
 def test_commits_are_numbered_as_in_the_walk_through(stage: Stage, topic: str) -> None:
     clicks = [(7, 0), (7, 1), (7, 2), (7, 33), (7, 34), (7, 35), (8, 6), (8, 7), (8, 8), (7, 3), (7, 4)]
     messages = [visit(1, f"2025-09-04T{hour:02}:{minute:02}:00.000000") for hour, minute in clicks]
-    with stage.running(topic) as told:
-        until(lambda: bool(told))  # Spark runs a batch 0 over an empty topic: it makes the table
+    with stage.running(topic) as batches:
+        until(lambda: bool(batches))  # Spark runs a batch 0 over an empty topic: it makes the table
         assert stage.commits() == [0]
         for number, batch in enumerate((messages[:3], messages[3:6], messages[6:9], messages[9:]), start=1):
-            kafka_producer.produce_together(stage.kafka, topic, [one.value or b"" for one in batch])
-            until(lambda number=number: len(told) > number)  # type: ignore[misc]
+            kafka_producer.produce_together(stage.kafka, topic, [record.value or b"" for record in batch])
+            until(lambda number=number: len(batches) > number)  # type: ignore[misc]
             assert stage.commits() == list(range(number + 1))
     assert stage.places() == stage.sent(topic)
     # The same for records that were there first, and nothing for a run that finds nothing new.
@@ -139,9 +143,9 @@ def test_a_lost_checkpoint_doubles_nothing(stage: Stage, topic: str) -> None:
     stage.run(topic)
     assert stage.commits() == [0, 1]
     stage.lose_checkpoint()
-    told = stage.run(topic, max_offsets_per_trigger=10)
-    assert len(told) > 1
-    assert sum(one.rejected for one in told) == 1
+    batches = stage.run(topic, max_offsets_per_trigger=10)
+    assert len(batches) > 1
+    assert sum(batch.rejected for batch in batches) == 1
     assert stage.commits() == [0, 1]
     assert stage.places() == stage.sent(topic)
 
@@ -160,8 +164,8 @@ def test_a_crash_between_the_two_commits_doubles_nothing(stage: Stage, topic: st
     (stage.checkpoint / "commits" / "1").unlink()
     (stage.checkpoint / "commits" / ".1.crc").unlink(missing_ok=True)
     stage.send(topic, *(visit(number) for number in range(10)))
-    told = stage.run(topic)
-    assert [one.batch for one in told] == [1, 2]
+    batches = stage.run(topic)
+    assert [batch.batch for batch in batches] == [1, 2]
     assert stage.commits() == [0, 1, 2, 3]
     assert stage.places() == stage.sent(topic)
 
@@ -182,7 +186,7 @@ def test_optimize_leaves_a_file_an_hour_and_a_rerun_doubles_nothing(stage: Stage
     assert stage.places() == stage.sent(topic)
 
 
-def test_what_somebody_removed_comes_back_and_nothing_else(stage: Stage, topic: str) -> None:
+def test_deleted_records_are_archived_again_and_nothing_else(stage: Stage, topic: str) -> None:
     stage.send(topic, *(visit(number) for number in range(20)))
     stage.run(topic)
     archive.optimize(stage.spark, str(stage.table))
@@ -196,8 +200,8 @@ def test_what_somebody_removed_comes_back_and_nothing_else(stage: Stage, topic: 
 
 def test_a_running_query_sees_what_others_do_to_the_table(stage: Stage, topic: str) -> None:
     stage.send_to(topic, 0, 3)
-    with stage.running(topic) as told:
-        until(lambda: len(told) == 1)
+    with stage.running(topic) as batches:
+        until(lambda: len(batches) == 1)
         archive.optimize(stage.spark, str(stage.table))
         # Another query archives some of the next records of the other partition, in a file that mixes partitions.
         other = (
@@ -205,9 +209,9 @@ def test_a_running_query_sees_what_others_do_to_the_table(stage: Stage, topic: s
         )
         other.coalesce(1).write.format("delta").mode("append").save(str(stage.table))
         stage.send_to(topic, 1, 4)
-        until(lambda: len(told) == 2)
+        until(lambda: len(batches) == 2)
         stage.send_to(topic, 0, 1)
-        until(lambda: len(told) == 3)
+        until(lambda: len(batches) == 3)
     assert [place for place in stage.places() if place[1] != 7] == stage.sent(topic)
 
 

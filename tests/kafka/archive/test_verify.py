@@ -25,9 +25,9 @@ from respool.kafka.cluster import KafkaCluster, admin_client, make_client
 from respool.settings import Settings
 from respool.sinks.protocol import WriteContext
 from respool.spark import sql as archive
-from respool.spark.session import session_of
+from respool.spark.session import session_for
 from respool.visits.events import visits_archive
-from support.archiving import PATIENCE, ArchiveStage, until
+from support.archive import PATIENCE, ArchiveStage, until
 from support.processes import children_of
 
 if TYPE_CHECKING:
@@ -52,7 +52,9 @@ class Stage(ArchiveStage):
         pipeline = visits_archive(topic=self.topic, table="visits_table")
         starts, ends = topics.start_offsets(self.kafka, self.topic), topics.end_offsets(self.kafka, self.topic)
         offsets = {number: (starts[number], end) for number, end in ends.items()}
-        frame = records.read_offsets(session_of(self.spark, pipeline), self.kafka, self.topic, offsets)
+        frame = records.read_offsets(
+            session_for(self.spark, pipeline.timezone, pipeline.spark), self.kafka, self.topic, offsets
+        )
         pipeline.sink.write(
             pipeline.transform(frame), WriteContext(pipeline.name, None, self.kafka, self.settings.home)
         )
@@ -63,15 +65,15 @@ class Stage(ArchiveStage):
     def double(self, where: str, **columns: Any) -> None:
         """Append records that the table has already, with some columns changed."""
         opened = DeltaTable(str(self.table))
-        found = pa.table(opened.scan(predicate=where))
-        rows = pa.Table.from_pylist([{**row, **columns} for row in found.to_pylist()], found.schema)
+        rows_there = pa.table(opened.scan(predicate=where))
+        rows = pa.Table.from_pylist([{**row, **columns} for row in rows_there.to_pylist()], rows_there.schema)
         write_deltalake(opened, rows, mode="append")
 
     def places(self) -> list[tuple[int, int]]:
         return [(row["partition"], row["offset"]) for row in self.rows()]
 
     def sent(self) -> list[tuple[int, int]]:
-        return sorted((one.partition, one.offset) for one in consumer.read(self.kafka, self.topic))
+        return sorted((record.partition, record.offset) for record in consumer.read(self.kafka, self.topic))
 
     def version(self) -> int:
         return DeltaTable(str(self.table)).version()
@@ -106,42 +108,44 @@ def stage(
     return Stage(spark, kafka, replace(settings, home=tmp_path / "a home"), topic)
 
 
-def broken(told: dict[str, Any]) -> dict[str, list[str]]:
-    found = {one["name"]: [it["what"] for it in one["found"] if it["status"] == "broken"] for one in told["checks"]}
-    return {name: what for name, what in found.items() if what}
+def broken(report: dict[str, Any]) -> dict[str, list[str]]:
+    problems = {
+        check["name"]: [it["what"] for it in check["found"] if it["status"] == "broken"] for check in report["checks"]
+    }
+    return {name: what for name, what in problems.items() if what}
 
 
-def notes(told: dict[str, Any]) -> str:
-    return " ".join(it["what"] for one in told["checks"] for it in one["found"] if it["status"] == "note")
+def notes(report: dict[str, Any]) -> str:
+    return " ".join(it["what"] for check in report["checks"] for it in check["found"] if it["status"] == "note")
 
 
 def test_gaps_are_refilled_and_doubles_removed(stage: Stage) -> None:
     for partition in (0, 1):
-        stage.send(partition, [*(visit(one, 7 + one % 2) for one in range(20)), b"not JSON", visit(21)])
+        stage.send(partition, [*(visit(number, 7 + number % 2) for number in range(20)), b"not JSON", visit(21)])
     stage.archive()
     whole = stage.rows()
-    code, told = stage.verify()
-    assert (code, broken(told), told["rejected"]) == (0, {}, 2)
+    code, report = stage.verify()
+    assert (code, broken(report), report["rejected"]) == (0, {}, 2)
 
     stage.delete("partition = 0 AND offset < 2 OR partition = 1 AND offset IN (5, 6, 20)")
     stage.double("partition = 0 AND offset IN (9, 10, 20)")
     stage.double("partition = 0 AND offset = 10")
     stage.send(1, [visit(22)])  # not archived yet, which is no fault
-    code, told = stage.verify()
+    code, report = stage.verify()
     assert code == 3
-    assert broken(told) == {
-        "each record once": [f"{stage.topic}-0: 5 records too many, at offsets 9 to 10, 20."],
+    assert broken(report) == {
+        "each record once": [f"{stage.topic}-0: 5 duplicate records at offsets 9 to 10, 20."],
         "no record missing": [f"{stage.topic}-1: 3 records missing, offsets 5 to 6, 20. Kafka has them."],
         "records before the first": [
             f"{stage.topic}-0: the archive starts at offset 2. Kafka has 2 records before it, offsets 0 to 1."
         ],
     }
-    assert "The archive is 1 offset behind Kafka" in notes(told)
+    assert "The archive is 1 offset behind Kafka" in notes(report)
     before = stage.version()
 
-    code, told = stage.verify("--fix")
-    assert (code, told["ok"]) == (0, True)
-    assert told["done"] == ["5 doubled records removed", "5 records refilled from Kafka"]
+    code, report = stage.verify("--fix")
+    assert (code, report["ok"]) == (0, True)
+    assert report["done"] == ["5 doubled records removed", "5 records refilled from Kafka"]
     assert stage.version() == before + 2
     assert stage.rows() == whole
     assert stage.verify("--fix")[1]["done"] == []
@@ -150,22 +154,22 @@ def test_gaps_are_refilled_and_doubles_removed(stage: Stage) -> None:
     assert stage.places() == stage.sent()
 
 
-def test_what_kafka_has_lost_is_told_and_the_rest_refilled(stage: Stage) -> None:
+def test_records_lost_in_kafka_are_reported_and_the_rest_refilled(stage: Stage) -> None:
     from confluent_kafka import TopicPartition
 
-    stage.send(0, [visit(one) for one in range(20)])
+    stage.send(0, [visit(number) for number in range(20)])
     stage.archive()
     stage.delete("offset IN (0, 1, 4, 5, 6, 7, 12)")
     broker = admin_client(stage.kafka)
     for future in broker.delete_records([TopicPartition(stage.topic, 0, 6)]).values():
         future.result()
-    code, told = stage.verify("--fix")
+    code, report = stage.verify("--fix")
     assert code == 3
-    assert told["done"] == ["3 records refilled from Kafka"]
+    assert report["done"] == ["3 records refilled from Kafka"]
     lost = f"{stage.topic}-0: 2 offsets missing, offsets 4 to 5. Kafka no longer has them."
-    assert broken(told) == {"no record missing": [lost]}
-    assert "the archive starts at offset 2. Kafka no longer has offsets 0 to 1." in notes(told)
-    assert stage.places() == [(0, one) for one in range(20) if one not in (0, 1, 4, 5)]
+    assert broken(report) == {"no record missing": [lost]}
+    assert "the archive starts at offset 2. Kafka no longer has offsets 0 to 1." in notes(report)
+    assert stage.places() == [(0, offset) for offset in range(20) if offset not in (0, 1, 4, 5)]
 
 
 def test_markers_of_transactions_are_no_gaps(stage: Stage) -> None:
@@ -175,47 +179,47 @@ def test_markers_of_transactions_are_no_gaps(stage: Stage) -> None:
     producer.init_transactions()
     for number in range(4):
         producer.begin_transaction()
-        for one in range(3):
-            producer.produce(stage.topic, visit(number * 10 + one), partition=0)
+        for value in range(3):
+            producer.produce(stage.topic, visit(number * 10 + value), partition=0)
         producer.flush()
         (producer.abort_transaction if number == 1 else producer.commit_transaction)()
     stage.archive()
-    code, told = stage.verify()
+    code, report = stage.verify()
     assert code == 0
-    assert "Kafka has no record at offsets 3, 7, 11" in notes(told)
+    assert "Kafka has no record at offsets 3, 7, 11" in notes(report)
     whole = stage.rows()
     assert len(whole) == 12  # Spark reads what was not committed, too, unless it is told otherwise
     stage.delete("offset BETWEEN 5 AND 13")
-    code, told = stage.verify()
-    assert broken(told) == {
+    code, report = stage.verify()
+    assert broken(report) == {
         "no record missing": [f"{stage.topic}-0: 7 records missing, offsets 5 to 6, 8 to 10, 12 to 13. Kafka has them."]
     }
     assert stage.verify("--fix")[0] == 0
     assert stage.rows() == whole
 
 
-def test_a_topic_that_was_made_anew_refills_nothing(stage: Stage) -> None:
-    stage.send(0, [visit(one) for one in range(9)])
+def test_a_recreated_topic_refills_nothing(stage: Stage) -> None:
+    stage.send(0, [visit(number) for number in range(9)])
     stage.archive()
     stage.delete("offset = 4")
     topics.delete(stage.kafka, stage.topic)
     assert "There is no topic" in notes(stage.verify()[1])
     topics.create(stage.kafka, stage.topic, partitions=2)
-    stage.send(0, [visit(one + 100) for one in range(5)])
+    stage.send(0, [visit(number + 100) for number in range(5)])
     before = stage.version()
-    for found in ("ends at offset 5, the archive at 8", "has another record at offset 8 than the archive"):
-        code, told = stage.verify("--fix")
-        assert (code, told["done"]) == (3, [])
-        (what,) = broken(told)["compared with Kafka"]
-        assert f"{found}: it is not the topic that was archived." in what
-        stage.send(0, [visit(one) for one in range(9)])
+    for problem in ("ends at offset 5, the archive at 8", "has another record at offset 8 than the archive"):
+        code, report = stage.verify("--fix")
+        assert (code, report["done"]) == (3, [])
+        (what,) = broken(report)["compared with Kafka"]
+        assert f"{problem}: it is not the topic that was archived." in what
+        stage.send(0, [visit(number) for number in range(9)])
     assert stage.version() == before
 
 
 def test_doubles_that_differ_stay_and_the_better_of_two_readings_is_kept(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage.send(0, [visit(one) for one in range(9)])
+    stage.send(0, [visit(number) for number in range(9)])
     stage.archive()
     whole = stage.rows()
     stage.double("offset = 3", event_time=None, event_date=None, event_hour=None, rejected="not JSON")
@@ -232,43 +236,43 @@ def test_doubles_that_differ_stay_and_the_better_of_two_readings_is_kept(
         replace_doubles(*words)
 
     monkeypatch.setattr(repair, "_replace", conflict_at_first)
-    code, told = stage.verify("--fix")
+    code, report = stage.verify("--fix")
     assert (code, len(calls)) == (3, 2)
-    assert told["done"][0] == "1 doubled record removed"
-    assert told["done"][1].startswith("1 offset left as found: the records there differ")
+    assert report["done"][0] == "1 doubled record removed"
+    assert report["done"][1].startswith("1 offset left as found: the records there differ")
     assert [row for row in stage.rows() if row["value"] != b"other"] == whole
 
 
 def test_a_running_query_that_is_beyond_the_gap_is_no_hindrance(stage: Stage) -> None:
-    stage.send(0, [visit(one) for one in range(9)])
-    with stage.running(stage.topic) as told:
-        until(lambda: len(told) == 1)
+    stage.send(0, [visit(number) for number in range(9)])
+    with stage.running(stage.topic) as batches:
+        until(lambda: len(batches) == 1)
         stage.delete("offset = 4")
-        with pytest.raises(PipelineError, match="visits-archive is running, and has not passed the records"):
+        with pytest.raises(PipelineError, match="visits-archive is running and has not passed the missing records"):
             stage.verify("--fix")
         stage.send(0, [visit(9)])
-        until(lambda: len(told) == 2)
+        until(lambda: len(batches) == 2)
         assert stage.verify("--fix")[0] == 0
         stage.send(0, [visit(10)])
-        until(lambda: len(told) == 3)
+        until(lambda: len(batches) == 3)
     assert stage.places() == stage.sent()
 
 
 def test_deleted_rows_that_are_still_in_their_file_do_not_count(stage: Stage) -> None:
-    stage.send(0, [visit(one) for one in range(9)])
+    stage.send(0, [visit(number) for number in range(9)])
     stage.archive()
     table = archive.identifier(str(stage.table))
     stage.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
     stage.spark.sql(f"DELETE FROM {table} WHERE offset IN (0, 4)")
     assert len(list(stage.table.rglob("deletion_vector*.bin"))) == 1
-    code, told = stage.verify()
-    assert (code, told["records"]) == (3, 7)
-    assert broken(told)["no record missing"] == [f"{stage.topic}-0: 1 record missing, offset 4. Kafka has it."]
+    code, report = stage.verify()
+    assert (code, report["records"]) == (3, 7)
+    assert broken(report)["no record missing"] == [f"{stage.topic}-0: 1 record missing, offset 4. Kafka has it."]
 
 
 def test_whoever_kills_a_fix_runs_it_again(stage: Stage, respool: str) -> None:
     for partition in (0, 1):
-        stage.send(partition, [visit(one) for one in range(20)])
+        stage.send(partition, [visit(number) for number in range(20)])
     stage.archive()
     whole = stage.rows()
     stage.delete("offset BETWEEN 5 AND 8")
@@ -280,7 +284,7 @@ def test_whoever_kills_a_fix_runs_it_again(stage: Stage, respool: str) -> None:
 
 
 def test_whoever_kills_an_optimize_runs_it_again(stage: Stage, respool: str) -> None:
-    stage.send(0, [visit(one, 7 + one % 2) for one in range(20)])
+    stage.send(0, [visit(number, 7 + number % 2) for number in range(20)])
     stage.archive()
     for part in range(3):  # as many small commits leave it
         stage.double(f"offset % 4 = {part} AND partition = 0", partition=part + 1)

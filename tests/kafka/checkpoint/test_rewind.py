@@ -15,7 +15,8 @@ from respool.kafka.cluster import KafkaCluster
 from respool.kafka.consumer import Record
 from respool.kafka.producer import Message
 from respool.pipeline.definition import Pipeline
-from respool.running.runner import Runner, RunOptions
+from respool.running.options import RunOptions
+from respool.running.runner import Runner
 from respool.settings import Settings
 from respool.sinks.kafka import KafkaSink
 from respool.visits.events import VISIT
@@ -66,13 +67,13 @@ def checkpoint(respool: str, kafka: KafkaCluster, home: Path) -> Command:
 def results(kafka: KafkaCluster, topic: str) -> list[tuple[str, bytes | None, bytes | None]]:
     """The results with the batch that their header tells, in the order in which they came."""
 
-    def told(record: Record) -> str:
+    def batch_of(record: Record) -> str:
         return (dict(record.headers)["respool-batch"] or b"").decode()
 
-    return [(told(one), one.key, one.value) for one in consumer.read(kafka, f"{topic}-counts")]
+    return [(batch_of(record), record.key, record.value) for record in consumer.read(kafka, f"{topic}-counts")]
 
 
-def test_the_results_of_rewound_batches_come_again_under_the_same_keys(
+def test_the_results_of_rewound_batches_are_published_again_under_the_same_keys(
     spark: "SparkSession", kafka: KafkaCluster, settings: Settings, topic: str, home: Path, checkpoint: Command
 ) -> None:
     first = results(kafka, topic)
@@ -83,7 +84,7 @@ def test_the_results_of_rewound_batches_come_again_under_the_same_keys(
     assert "Kafka, 4 records" in done.stdout
     run(spark, kafka, settings, topic, home)
     again = results(kafka, topic)[len(first) :]
-    assert sorted(again) == sorted(one for one in first if one[0] != "0")
+    assert sorted(again) == sorted(result for result in first if result[0] != "0")
 
 
 def test_records_that_kafka_has_deleted_stop_a_rewind(kafka: KafkaCluster, topic: str, checkpoint: Command) -> None:

@@ -14,7 +14,7 @@ import pytest
 from respool.kafka import producer
 from respool.kafka.cluster import KafkaCluster
 from respool.kafka.producer import Message
-from support.golden import unpack
+from support.checkpoints import unpack
 from support.processes import children_of, processes_of
 
 PATIENCE = 180

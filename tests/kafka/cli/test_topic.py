@@ -68,7 +68,7 @@ def process(kafka: KafkaCluster, folder: Path, *words: str) -> Iterator["subproc
 
 
 def values(kafka: KafkaCluster, topic: str) -> list[bytes | None]:
-    return [one.value for one in consumer.read(kafka, topic)]
+    return [record.value for record in consumer.read(kafka, topic)]
 
 
 def test_topics_are_created_and_listed(run: Run, topic: str) -> None:
@@ -100,7 +100,7 @@ def test_lines_come_from_standard_input(run: Run, kafka: KafkaCluster, topic: st
 
 def test_a_key_stands_before_the_separator(run: Run, kafka: KafkaCluster, topic: str) -> None:
     run("topic", "produce", topic, "--key-separator", "||", stdin="k1||v1\nno key\nk2||a||b\n")
-    assert {(one.key, one.value) for one in consumer.read(kafka, topic)} == {
+    assert {(record.key, record.value) for record in consumer.read(kafka, topic)} == {
         (b"k1", b"v1"),
         (None, b"no key"),
         (b"k2", b"a||b"),
@@ -114,7 +114,7 @@ def test_wrong_uses_of_produce(run: Run, topic: str) -> None:
         run("topic", "produce", f"{topic}x", stdin="a\n")
 
 
-def test_a_typed_line_is_sent_at_once_and_ctrl_c_ends_the_input(
+def test_a_typed_line_is_sent_immediately_and_ctrl_c_ends_the_input(
     kafka: KafkaCluster, topic: str, tmp_path: Path
 ) -> None:
     arrived = consumer.read(kafka, topic, newest=0, follow=True)
@@ -129,7 +129,7 @@ def test_a_typed_line_is_sent_at_once_and_ctrl_c_ends_the_input(
         assert typing.stderr.read() == f"Sent 1 record to {topic}.\n"
 
 
-def test_reading_is_like_tail_unless_told_otherwise(run: Run, kafka: KafkaCluster, topic: str) -> None:
+def test_reading_is_like_tail_by_default(run: Run, kafka: KafkaCluster, topic: str) -> None:
     kafka_producer.produce(kafka, topic, [Message(b"k", str(number).encode()) for number in range(15)])
     assert run("topic", "read", topic).stdout.split() == [str(number) for number in range(5, 15)]
     assert run("topic", "read", topic, "--max", "2").stdout.split() == ["13", "14"]
@@ -170,7 +170,7 @@ def test_control_characters_of_a_record_do_not_reach_the_terminal(run: Run, kafk
     assert "\u202e" not in printed
 
 
-def test_json_tells_everything_of_a_record(run: Run, kafka: KafkaCluster, topic: str) -> None:
+def test_json_has_every_field_of_a_record(run: Run, kafka: KafkaCluster, topic: str) -> None:
     produce_with_headers(kafka, topic)
     first, second, third = map(json.loads, run("topic", "read", topic, "--json").stdout.splitlines())
     time = first.pop("timestamp")
@@ -265,6 +265,6 @@ def test_ctrl_c_ends_an_endless_generator_and_counts_what_was_sent(
         generating.send_signal(signal.SIGINT)
         assert generating.wait(30) == 0
         assert generating.stderr
-        told: Any = generating.stderr.read()
+        summary: Any = generating.stderr.read()
     records = sum(topics.end_offsets(kafka, topic).values())
-    assert told.startswith(f"Interrupted. Sent {records:,} records to {topic} in ")
+    assert summary.startswith(f"Interrupted. Sent {records:,} records to {topic} in ")

@@ -20,8 +20,9 @@ from respool.kafka.cluster import KafkaCluster
 from respool.kafka.producer import Message
 from respool.pipeline.definition import Pipeline
 from respool.running.claim import claim
+from respool.running.options import RunOptions
 from respool.running.progress import BatchProgress
-from respool.running.runner import Runner, RunOptions
+from respool.running.runner import Runner
 from respool.settings import Settings
 from respool.sinks.console import FunctionSink
 from respool.sinks.kafka import KafkaSink
@@ -43,10 +44,10 @@ orders = Pipeline("orders", "TOPIC", lambda rows: rows, ConsoleSink())
 """
 
 
-def fails(result: "subprocess.CompletedProcess[str]", *told: str) -> None:
+def fails(result: "subprocess.CompletedProcess[str]", *expected: str) -> None:
     """Expect exit code 1, one message that tells all of this, and no stack trace."""
     assert result.returncode == 1, result.stderr
-    for words in told:
+    for words in expected:
         assert words in result.stderr
     assert "Traceback" not in result.stderr
     assert len([line for line in result.stderr.splitlines() if line.startswith("error: ")]) == 1
@@ -122,7 +123,9 @@ def stage(spark: "SparkSession", kafka: KafkaCluster, settings: Settings, tmp_pa
     return Stage(spark, kafka, settings, tmp_path / "checkpoint")
 
 
-def test_a_key_that_the_results_lack_is_told_before_the_query_starts(stage: Stage, topic: str, tmp_path: Path) -> None:
+def test_a_key_that_the_results_lack_is_reported_before_the_query_starts(
+    stage: Stage, topic: str, tmp_path: Path
+) -> None:
     wrong = Pipeline("small", topic, lambda rows: rows, KafkaSink(f"{topic}-results", key=("key", "ofset")))
     options = RunOptions(dead_letter=False, checkpoint=str(stage.checkpoint), available_now=True)
     with (
@@ -143,7 +146,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 # A port in use
 
 
-def test_a_taken_port_that_was_asked_for_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_requested_port_that_is_taken_is_reported(run: Run, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         result = run("broker", "start", "--port", port)
@@ -155,12 +158,12 @@ def test_a_taken_port_that_was_asked_for_is_told(run: Run, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("words", [["topic", "read"], ["topic", "read", "--follow"], ["topic", "produce"]])
-def test_an_unknown_topic_is_told_and_not_made(run: Run, kafka: KafkaCluster, topic: str, words: list[str]) -> None:
+def test_an_unknown_topic_is_reported_and_not_made(run: Run, kafka: KafkaCluster, topic: str, words: list[str]) -> None:
     unknown = f"{topic}s"
     result = run(*words, unknown, "--bootstrap-servers", kafka.bootstrap_servers)
     fails(result, f"There is no topic '{unknown}' at {kafka.bootstrap_servers}", f"respool topic create {unknown}")
     assert f"Did you mean '{topic}'?" in result.stderr
-    assert unknown not in [one.name for one in topics.list_topics(kafka)]
+    assert unknown not in [listed.name for listed in topics.list_topics(kafka)]
 
 
 def test_a_pipeline_of_an_unknown_topic_is_refused_before_spark_starts(
@@ -185,21 +188,21 @@ def test_a_runner_refuses_an_unknown_topic_before_it_makes_a_checkpoint(stage: S
 
 
 @pytest.mark.parametrize("version", [None, "11.0.22"])
-def test_a_pipeline_without_a_java_for_spark_is_told(
+def test_a_pipeline_without_a_java_for_spark_is_reported(
     run: Run, kafka: KafkaCluster, topic: str, tmp_path: Path, version: str | None
 ) -> None:
     (tmp_path / "mine.py").write_text(MINE.replace("TOPIC", topic))
     (tmp_path / "bin").mkdir()
-    told = "No Java was found"
+    problem = "No Java was found"
     if version:
-        told = f"is Java {version}; respool needs Java 17 or newer"
+        problem = f"is Java {version}; respool needs Java 17 or newer"
         (tmp_path / "bin" / "java").write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
         (tmp_path / "bin" / "java").chmod(0o755)
     result = run(
         *("run", "mine:orders", "--bootstrap-servers", kafka.bootstrap_servers),
         environ={"PATH": str(tmp_path / "bin"), "JAVA_HOME": ""},
     )
-    fails(result, told, "Install a JDK 17 or newer")
+    fails(result, problem, "Install a JDK 17 or newer")
     assert not (tmp_path / ".respool" / "checkpoints").exists()
 
 
@@ -211,8 +214,8 @@ def test_a_checkpoint_of_another_pipeline_is_refused(stage: Stage, topic: str) -
     assert held is not None
     held.close()
     before = contents(stage.checkpoint)
-    told = rf"belongs to the pipeline first, which reads {topic}; expected second, .* name another .* --checkpoint"
-    with pytest.raises(CheckpointError, match=told):
+    message = rf"belongs to the pipeline first, which reads {topic}; expected second, .* name another .* --checkpoint"
+    with pytest.raises(CheckpointError, match=message):
         claim(str(stage.checkpoint), stage.pipeline(topic, "second"))
     with pytest.raises(CheckpointError, match=r"reads .*; expected first, which reads another-topic"):
         claim(str(stage.checkpoint), stage.pipeline("another-topic", "first"))
@@ -232,8 +235,8 @@ def test_a_checkpoint_that_plain_spark_made_of_another_topic_is_refused(stage: S
 
     other = f"{topic}-other"
     topics.create(stage.kafka, other)
-    told = rf"is of a query that reads {topic}; the pipeline small reads {other}. .* --checkpoint"
-    with pytest.raises(CheckpointError, match=told):
+    message = rf"is of a query that reads {topic}; the pipeline small reads {other}. .* --checkpoint"
+    with pytest.raises(CheckpointError, match=message):
         stage.play(other)
     assert contents(stage.checkpoint) == before
     # One that reads the same topic is taken over.
@@ -247,8 +250,10 @@ def test_a_checkpoint_in_use_is_refused(stage: Stage, topic: str) -> None:
     assert held is not None
     try:
         before = contents(stage.checkpoint)
-        told = rf"{stage.checkpoint} is in use by process {os.getpid()}. Stop that run of the pipeline small first, or"
-        with pytest.raises(CheckpointInUseError, match=told) as caught:
+        message = (
+            rf"{stage.checkpoint} is in use by process {os.getpid()}. Stop that run of the pipeline small first, or"
+        )
+        with pytest.raises(CheckpointInUseError, match=message) as caught:
             stage.play(topic)
         assert caught.value.holder == f"process {os.getpid()}"
         assert contents(stage.checkpoint) == before
@@ -256,7 +261,7 @@ def test_a_checkpoint_in_use_is_refused(stage: Stage, topic: str) -> None:
         held.close()
 
 
-def test_a_checkpoint_that_is_none_is_refused(stage: Stage, topic: str) -> None:
+def test_a_folder_that_is_not_a_checkpoint_is_refused(stage: Stage, topic: str) -> None:
     stage.checkpoint.write_text("a letter")
     with pytest.raises(CheckpointError, match=r"is a file; expected a folder. Name another with --checkpoint"):
         stage.play(topic)
@@ -273,19 +278,19 @@ def test_a_checkpoint_whose_owner_cannot_be_read_is_refused(stage: Stage, topic:
 # A topic that vanished
 
 
-def test_a_topic_that_vanishes_under_a_running_pipeline_is_told(stage: Stage, topic: str) -> None:
+def test_a_topic_that_vanishes_under_a_running_pipeline_is_reported(stage: Stage, topic: str) -> None:
     put(stage.kafka, topic, 10)
     with pytest.raises(QueryError) as caught:
         stage.play(topic, on_progress=lambda _: topics.delete(stage.kafka, topic))
-    told = str(caught.value)
-    assert told.startswith("The pipeline small has failed. A topic that it uses is gone. ")
-    assert "respool topic create" in told
-    assert f"move {stage.checkpoint} away" in told
-    assert "\tat " not in told
+    message = str(caught.value)
+    assert message.startswith("The pipeline small has failed. A topic that it uses is gone. ")
+    assert "respool topic create" in message
+    assert f"move {stage.checkpoint} away" in message
+    assert "\tat " not in message
     assert len(stage.got) == 10
 
 
-def test_a_topic_that_vanished_between_two_runs_is_told(stage: Stage, topic: str) -> None:
+def test_a_topic_that_vanished_between_two_runs_is_reported(stage: Stage, topic: str) -> None:
     put(stage.kafka, topic, 10)
     stage.play(topic, available_now=True)
     before = contents(stage.checkpoint)
@@ -299,10 +304,10 @@ def test_a_topic_that_vanished_between_two_runs_is_told(stage: Stage, topic: str
     put(stage.kafka, topic, 2)
     with pytest.raises(QueryError) as caught:
         stage.play(topic, available_now=True)
-    told = str(caught.value)
-    assert "are no longer in Kafka: the topic was recreated or its retention passed" in told
-    assert f"start over without its checkpoint: move {stage.checkpoint} away" in told
-    assert f"Spark says: Partition {topic}-" in told
+    message = str(caught.value)
+    assert "are no longer in Kafka: the topic was recreated or its retention passed" in message
+    assert f"start over without its checkpoint: move {stage.checkpoint} away" in message
+    assert f"Spark says: Partition {topic}-" in message
     assert len(stage.got) == 10
 
     # The step that was told helps.
@@ -314,7 +319,7 @@ def test_a_topic_that_vanished_between_two_runs_is_told(stage: Stage, topic: str
 # A full disk
 
 
-def test_a_disk_that_fills_up_under_a_running_pipeline_is_told(stage: Stage, topic: str, disk: Path) -> None:
+def test_a_disk_that_fills_up_under_a_running_pipeline_is_reported(stage: Stage, topic: str, disk: Path) -> None:
     def fill_and_go_on(_: BatchProgress) -> None:
         fill(disk)
         put(stage.kafka, topic, 5)
@@ -323,9 +328,9 @@ def test_a_disk_that_fills_up_under_a_running_pipeline_is_told(stage: Stage, top
     checkpoint = disk / "checkpoint"
     with pytest.raises(QueryError) as caught:
         stage.play(topic, on_progress=fill_and_go_on, checkpoint=checkpoint)
-    told = str(caught.value)
-    assert told.startswith("The pipeline small has failed. The disk is full. Free some space and run this again")
-    assert "No space left on device" in told
+    message = str(caught.value)
+    assert message.startswith("The pipeline small has failed. The disk is full. Free some space and run this again")
+    assert "No space left on device" in message
 
     # The step that was told helps: no record is missing, and none of a finished batch comes again.
     (disk / "filler").unlink()
@@ -334,7 +339,9 @@ def test_a_disk_that_fills_up_under_a_running_pipeline_is_told(stage: Stage, top
     assert len(stage.got) == 15
 
 
-def test_a_home_on_a_full_disk_is_told(run: Run, kafka: KafkaCluster, topic: str, tmp_path: Path, disk: Path) -> None:
+def test_a_home_on_a_full_disk_is_reported(
+    run: Run, kafka: KafkaCluster, topic: str, tmp_path: Path, disk: Path
+) -> None:
     (tmp_path / "mine.py").write_text(MINE.replace("TOPIC", topic))
     fill(disk)
     home = disk / "home"
@@ -358,7 +365,7 @@ STREAM = "\n=== Streaming Query ===\nIdentifier: small [id = 1]\nLogical Plan:\n
 
 
 @pytest.mark.parametrize(
-    ("spark_says", "told"),
+    ("spark_says", "cause"),
     [
         (
             "org.apache.kafka.common.errors.TimeoutException: Call(callName=listOffsets) timed out",
@@ -375,10 +382,10 @@ STREAM = "\n=== Streaming Query ===\nIdentifier: small [id = 1]\nLogical Plan:\n
         ("", "The pipeline small has failed: no reason was given\n"),
     ],
 )
-def test_a_failure_is_told_by_its_cause_alone(spark_says: str, told: str) -> None:
+def test_a_failure_is_reported_by_its_cause_alone(spark_says: str, cause: str) -> None:
     message = str(failures.classify("small", Exception(spark_says + STREAM), "cp").message)
-    assert told in message
-    if "\n" in told or "ValueError" in told:
+    assert cause in message
+    if "\n" in cause or "ValueError" in cause:
         assert "respool --debug run" in message
 
 

@@ -17,7 +17,8 @@ from typer.testing import CliRunner, Result
 
 from respool.cli.app import app
 from respool.diff.compare import compare
-from respool.diff.model import ComparedOutput, Cutoff, DiffReport, DiffRequest, DiffSummary, RowDifference
+from respool.diff.model import ComparedOutput, Cutoff, DiffRequest, DiffSummary, RowDifference
+from respool.diff.report import DiffReport
 from respool.errors import DiffError
 from respool.kafka import topics
 from respool.kafka.cluster import KafkaCluster
@@ -68,7 +69,7 @@ def table(folder: Path, name: str, rows: Iterable[Mapping[str, Any]], mode: Any 
 
 
 def verdicts(report: DiffReport) -> set[tuple[str, str | None, int]]:
-    return {(one.verdict, one.key, one.rows) for one in report.differences}
+    return {(difference.verdict, difference.key, difference.rows) for difference in report.differences}
 
 
 def test_topics_are_compared_by_key_and_column(spark: "SparkSession", kafka: KafkaCluster, two: Topics) -> None:
@@ -103,19 +104,19 @@ def test_topics_are_compared_by_key_and_column(spark: "SparkSession", kafka: Kaf
         (b"only b", {"n": 1}),
     )
     report = compare(spark, kafka, DiffRequest(two.a, two.b))
-    found = {one.key: one for one in report.differences}
-    assert found["changed"] == RowDifference(
+    differences = {difference.key: difference for difference in report.differences}
+    assert differences["changed"] == RowDifference(
         "differ",
         "changed",
         {"n": "1", "page": '"home"', "old": "true"},
         {"n": '"1"', "page": '"home"', "new": '"é"'},
         {"n": ("1", '"1"'), "old": ("true", None), "new": (None, '"é"')},
     )
-    assert found["number"].columns == {"n": ("10000000000000001", "10000000000000002")}
-    assert found["tail"].columns == {"text": ('"{\\"n\\": 1} and more"', '"{\\"n\\": 1} and less"')}
-    assert found["0xFF"].columns == {"bytes": ('"FE"', '"FD"')}
-    assert found["only a"] == RowDifference("only_a", "only a", {"n": "1"}, None, {})
-    assert set(found) == {"changed", "number", "tail", "long", "0xFF", "only a", "only b"}
+    assert differences["number"].columns == {"n": ("10000000000000001", "10000000000000002")}
+    assert differences["tail"].columns == {"text": ('"{\\"n\\": 1} and more"', '"{\\"n\\": 1} and less"')}
+    assert differences["0xFF"].columns == {"bytes": ('"FE"', '"FD"')}
+    assert differences["only a"] == RowDifference("only_a", "only a", {"n": "1"}, None, {})
+    assert set(differences) == {"changed", "number", "tail", "long", "0xFF", "only a", "only b"}
     assert report.summary == DiffSummary(
         equal=4, differ=5, only_a=1, only_b=1, columns={"n": 2, "text": 2, "bytes": 1, "new": 1, "old": 1}
     )
@@ -143,18 +144,23 @@ def test_only_what_came_after_a_batch_counts(spark: "SparkSession", kafka: Kafka
     assert report.summary == DiffSummary(equal=2, differ=1, only_a=1, only_b=1, columns={"n": 1})
     assert verdicts(report) == {("differ", "other", 1), ("only_a", "late", 1), ("only_b", "ended", 1)}
     by_offset = DiffRequest(two.b, two.a, replace(since, offsets={0: 4}, output=two.a.address))
-    assert compare(spark, kafka, by_offset, most=0) == DiffReport(replace(report.summary, only_a=1, only_b=2), ())
+    assert compare(spark, kafka, by_offset, most=0) == DiffReport(
+        by_offset, replace(report.summary, only_a=1, only_b=2), ()
+    )
 
 
-def test_records_without_keys_are_counted_or_known_by_columns(
+def test_records_without_keys_are_counted_or_identified_by_columns(
     spark: "SparkSession", kafka: KafkaCluster, two: Topics, tmp_path: Path
 ) -> None:
-    two.send(two.a, *[(None, {"id": one, "n": 1, "at": number}) for number, one in enumerate("xxyz")])
+    two.send(two.a, *[(None, {"id": id_, "n": 1, "at": number}) for number, id_ in enumerate("xxyz")])
     two.send(two.b, (None, {"n": 1, "id": "x"}), (None, {"id": "y", "n": 1}), (None, {"id": "z", "n": 1}))
     two.send(two.b, (None, {"id": "z", "n": 2}))
     whole = compare(spark, kafka, DiffRequest(two.a, two.b, ignore=("at",)), output=str(tmp_path / "all"))
     assert whole.summary == DiffSummary(equal=3, differ=0, only_a=1, only_b=1, columns={})
-    assert {(one.verdict, one.key, (one.a or one.b or {})["id"]) for one in whole.differences} == {
+    assert {
+        (difference.verdict, difference.key, (difference.a or difference.b or {})["id"])
+        for difference in whole.differences
+    } == {
         ("only_a", None, '"x"'),
         ("only_b", None, '"z"'),
     }
@@ -172,7 +178,7 @@ def test_records_without_keys_are_counted_or_known_by_columns(
 
 def test_tables_are_compared_since_a_version(spark: "SparkSession", tmp_path: Path) -> None:
     at = START + timedelta(microseconds=1)
-    before = [{"id": one, "n": 1, "at": START} for one in ("kept", "changed", "again", "gone")]
+    before = [{"id": id_, "n": 1, "at": START} for id_ in ("kept", "changed", "again", "gone")]
     table(tmp_path, "a", before)
     now = [{**row, "n": 2 if row["id"] == "changed" else 1} for row in before if row["id"] != "gone"]
     a = table(tmp_path, "a", [*now, {"id": "new", "n": 1, "at": START}])
@@ -195,7 +201,7 @@ def test_a_topic_is_compared_with_a_table(
 ) -> None:
     window = {"start": START, "end": START + timedelta(minutes=10)}
     text = {"start": "2025-09-04T09:00:00.000+02:00", "end": "2025-09-04T09:10:00.000+02:00"}
-    rows = [{"id": one, "window": window, "n": 1} for one in ("x", "y")]
+    rows = [{"id": id_, "window": window, "n": 1} for id_ in ("x", "y")]
     written = pa.Table.from_pylist(rows).append_column("none", pa.nulls(2, pa.string()))
     write_deltalake(str(tmp_path / "t"), written)
     two.send(two.a, (b"x", {"window": text, "id": "x", "n": 1}), (b"y", {"id": "y", "window": text, "n": 2}))
@@ -259,8 +265,8 @@ def test_checkpoints_stand_for_what_their_pipelines_write(run: Command, two: Top
         "since batch 7",
         "note B has read 1,234 records less: differences may come from that.",
     ]
-    told = f"differs window={json.dumps(window['window'])} count 5 → 7"
-    assert [line for line in shown if line.startswith(("differs", "only"))] == [told, "only in A x count=1"]
+    line = f"differs window={json.dumps(window['window'])} count 5 → 7"
+    assert [line for line in shown if line.startswith(("differs", "only"))] == [line, "only in A x count=1"]
     assert "0 rows equal, 1 differs, 1 only in A, 0 only in B." in shown
     assert {row["verdict"] for row in pq.read_table(tmp_path / "all").to_pylist()} == {"differ", "only_a"}
     with pytest.raises(DiffError, match=r"all is there already. Name a new folder with --output"):
@@ -269,17 +275,19 @@ def test_checkpoints_stand_for_what_their_pipelines_write(run: Command, two: Top
     two.send(two.b, (key, {**window, "count": 5}, 9), (b"x", {"count": 1}, 9))
     equal = run("visit-counts", f"kafka:{two.b.place}", "--since-batch", "7", "--json")
     assert equal.exit_code == 0
-    found = json.loads(equal.stdout)
-    assert (found["equal"], found["differences"], found["notes"]) == (2, [], [])
-    assert found["since"] == {"batch": 7}
-    assert found["a"]["offsets"] == {"visits-0": 1250, "visits-1": 5}
+    report = json.loads(equal.stdout)
+    assert (report["equal"], report["differences"], report["notes"]) == (2, [], [])
+    assert report["since"] == {"batch": 7}
+    assert report["a"]["offsets"] == {"visits-0": 1250, "visits-1": 5}
 
 
-def test_what_is_nowhere_is_told_with_where_it_was_looked_for(run: Command, two: Topics, kafka: KafkaCluster) -> None:
+def test_a_missing_output_is_reported_with_every_place_that_was_searched(
+    run: Command, two: Topics, kafka: KafkaCluster
+) -> None:
     with pytest.raises(DiffError) as refused:
         run(two.a.place, "nowhere")
-    for told in ("no pipeline of that name has run", "Delta table", "results", f"topic at {kafka.bootstrap_servers}"):
-        assert told in str(refused.value)
+    for place in ("no pipeline of that name has run", "Delta table", "results", f"topic at {kafka.bootstrap_servers}"):
+        assert place in str(refused.value)
     with pytest.raises(DiffError, match=f"A and B are both the topic {two.a.place}. Name two outputs"):
         run(two.a.place, f"kafka:{two.a.place}")
     wrong = run(two.a.place, two.b.place, "--since-version", "1")

@@ -26,7 +26,7 @@ def numbered(start: int, end: int) -> Iterator[Message]:
     return (Message(f"key-{number}".encode(), f"value-{number}".encode()) for number in range(start, end))
 
 
-def test_a_broker_answers_only_where_there_is_one(kafka: KafkaCluster) -> None:
+def test_only_a_running_broker_answers(kafka: KafkaCluster) -> None:
     assert topics.is_reachable(kafka)
     assert not topics.is_reachable(KafkaCluster("127.0.0.1:1"), timeout=0.5)
 
@@ -36,7 +36,7 @@ def test_nothing_is_written_to_standard_error_when_no_broker_is_there(capfd: pyt
     assert capfd.readouterr() == ("", "")
 
 
-def test_an_option_that_the_client_does_not_know_is_a_settings_error(kafka: KafkaCluster) -> None:
+def test_an_option_unknown_to_the_client_is_a_settings_error(kafka: KafkaCluster) -> None:
     with pytest.raises(SettingsError, match="nonsense"):
         topics.list_topics(replace(kafka, options={"nonsense": "1"}))
 
@@ -47,13 +47,13 @@ def test_a_created_topic_is_listed_with_its_records_and_gone_once_deleted(kafka:
     kafka_producer.produce(kafka, name, numbered(0, 7))
     assert topics.Topic(name, partitions=3, records=7) in topics.list_topics(kafka)
     topics.delete(kafka, name)
-    assert name not in [one.name for one in topics.list_topics(kafka)]
+    assert name not in [listed.name for listed in topics.list_topics(kafka)]
 
 
 def test_kafkas_own_topics_are_not_listed(kafka: KafkaCluster, topic: str) -> None:
     if not any(name == "__own" for name in topics._partitions(kafka)):
         topics.create(kafka, "__own")
-    assert not [one.name for one in topics.list_topics(kafka) if one.name.startswith("__")]
+    assert not [listed.name for listed in topics.list_topics(kafka) if listed.name.startswith("__")]
 
 
 def test_a_topic_is_created_once(kafka: KafkaCluster, topic: str) -> None:
@@ -65,7 +65,9 @@ def test_a_topic_is_created_once(kafka: KafkaCluster, topic: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "config"), [("not a name", {}), ("fine", {"no.such.setting": "1"})])
-def test_what_the_broker_refuses_is_told_in_its_words(kafka: KafkaCluster, name: str, config: dict[str, str]) -> None:
+def test_a_rejection_by_the_broker_is_reported_in_its_words(
+    kafka: KafkaCluster, name: str, config: dict[str, str]
+) -> None:
     with pytest.raises(TopicError, match=r"invalid|no\.such\.setting"):
         topics.create(kafka, name, config=config)
 
@@ -79,14 +81,14 @@ def test_an_unknown_topic_names_the_nearest_and_the_next_step(kafka: KafkaCluste
             use(kafka, wrong)
 
 
-def test_an_unknown_topic_is_told_before_anything_is_taken_from_the_messages(kafka: KafkaCluster, topic: str) -> None:
+def test_an_unknown_topic_is_reported_before_any_message_is_consumed(kafka: KafkaCluster, topic: str) -> None:
     messages = numbered(0, 1)
     with pytest.raises(TopicError, match="no topic"):
         kafka_producer.produce(kafka, f"{topic}x", messages)
     assert next(messages).key == b"key-0"
 
 
-def test_records_come_back_as_they_were_sent(kafka: KafkaCluster, topic: str) -> None:
+def test_records_are_read_as_they_were_sent(kafka: KafkaCluster, topic: str) -> None:
     sent = [
         Message(b"a", b'{"page": "main"}'),
         Message(None, b"\xff\xfe"),
@@ -96,10 +98,10 @@ def test_records_come_back_as_they_were_sent(kafka: KafkaCluster, topic: str) ->
     before = datetime.now(timezone.utc) - timedelta(seconds=1)
     assert kafka_producer.produce(kafka, topic, sent) == 4
     records = list(consumer.read(kafka, topic))
-    assert {(one.key, one.value) for one in records} == set(sent)
-    assert all(before <= one.timestamp <= datetime.now(timezone.utc) for one in records)
-    assert {one.topic for one in records} == {topic}
-    assert all(one.headers == () for one in records)
+    assert {(record.key, record.value) for record in records} == set(sent)
+    assert all(before <= record.timestamp <= datetime.now(timezone.utc) for record in records)
+    assert {record.topic for record in records} == {topic}
+    assert all(record.headers == () for record in records)
 
 
 def test_headers_are_read(kafka: KafkaCluster, topic: str) -> None:
@@ -113,10 +115,10 @@ def test_headers_are_read(kafka: KafkaCluster, topic: str) -> None:
 
 def test_a_key_goes_to_the_partition_that_java_clients_choose(kafka: KafkaCluster, topic: str) -> None:
     kafka_producer.produce(kafka, topic, [Message(key, b"") for key in PARTITION_OF])
-    assert {one.key: one.partition for one in consumer.read(kafka, topic)} == PARTITION_OF
+    assert {record.key: record.partition for record in consumer.read(kafka, topic)} == PARTITION_OF
 
 
-def test_offsets_tell_start_and_end(kafka: KafkaCluster, topic: str) -> None:
+def test_offsets_have_a_start_and_an_end(kafka: KafkaCluster, topic: str) -> None:
     assert topics.start_offsets(kafka, topic) == topics.end_offsets(kafka, topic) == {0: 0, 1: 0}
     kafka_producer.produce(kafka, topic, numbered(0, 50))
     ends = topics.end_offsets(kafka, topic)
@@ -125,12 +127,12 @@ def test_offsets_tell_start_and_end(kafka: KafkaCluster, topic: str) -> None:
 
 
 def in_order(records: list[Record]) -> bool:
-    times = [one.timestamp for one in records]
+    times = [record.timestamp for record in records]
     offsets = {
-        partition: [one.offset for one in records if one.partition == partition]
-        for partition in {one.partition for one in records}
+        partition: [record.offset for record in records if record.partition == partition]
+        for partition in {record.partition for record in records}
     }
-    return times == sorted(times) and all(one == sorted(one) for one in offsets.values())
+    return times == sorted(times) and all(part == sorted(part) for part in offsets.values())
 
 
 def test_partitions_are_merged_by_time_in_bounded_memory(
@@ -141,20 +143,22 @@ def test_partitions_are_merged_by_time_in_bounded_memory(
         key = next(key for key, partition in PARTITION_OF.items() if partition == step % 2)
         kafka_producer.produce(kafka, topic, [Message(key, f"{step}-{number}".encode()) for number in range(500)])
     records = list(consumer.read(kafka, topic))
-    assert [one.value for one in records] == [f"{step}-{number}".encode() for step in range(4) for number in range(500)]
+    assert [record.value for record in records] == [
+        f"{step}-{number}".encode() for step in range(4) for number in range(500)
+    ]
     assert in_order(records)
 
 
 def test_the_newest_records_are_those_of_the_whole_topic(kafka: KafkaCluster, topic: str) -> None:
     for number in range(6):
         kafka_producer.produce(kafka, topic, numbered(number, number + 1))
-    assert [one.value for one in consumer.read(kafka, topic, newest=3)] == [b"value-3", b"value-4", b"value-5"]
-    assert [one.value for one in consumer.read(kafka, topic, limit=2)] == [b"value-0", b"value-1"]
+    assert [record.value for record in consumer.read(kafka, topic, newest=3)] == [b"value-3", b"value-4", b"value-5"]
+    assert [record.value for record in consumer.read(kafka, topic, limit=2)] == [b"value-0", b"value-1"]
     assert len(list(consumer.read(kafka, topic, newest=100))) == 6
     assert list(consumer.read(kafka, topic, limit=0)) == []
 
 
-def test_an_empty_topic_is_read_at_once(kafka: KafkaCluster, topic: str) -> None:
+def test_an_empty_topic_is_read_without_waiting(kafka: KafkaCluster, topic: str) -> None:
     assert list(consumer.read(kafka, topic)) == []
     assert list(consumer.read(kafka, topic, newest=10)) == []
 
@@ -163,18 +167,18 @@ def test_reading_ends_where_the_topic_ended_when_it_began(kafka: KafkaCluster, t
     kafka_producer.produce(kafka, topic, numbered(0, 10))
     records = consumer.read(kafka, topic)
     kafka_producer.produce(kafka, topic, numbered(10, 20))
-    assert {one.value for one in records} == {f"value-{number}".encode() for number in range(10)}
+    assert {record.value for record in records} == {f"value-{number}".encode() for number in range(10)}
 
 
-def test_following_goes_on_with_new_records(kafka: KafkaCluster, topic: str) -> None:
+def test_following_continues_with_new_records(kafka: KafkaCluster, topic: str) -> None:
     kafka_producer.produce(kafka, topic, numbered(0, 10))
     everything = consumer.read(kafka, topic, limit=20, follow=True)
     only_new = consumer.read(kafka, topic, newest=0, limit=10, follow=True)
     assert len([next(everything) for _ in range(10)]) == 10
     kafka_producer.produce(kafka, topic, numbered(10, 20))
     new = {f"value-{number}".encode() for number in range(10, 20)}
-    assert {one.value for one in everything} == new
-    assert {one.value for one in only_new} == new
+    assert {record.value for record in everything} == new
+    assert {record.value for record in only_new} == new
 
 
 def test_what_a_transaction_left_behind_does_not_hold_reading_up(kafka: KafkaCluster, topic: str) -> None:
@@ -187,11 +191,11 @@ def test_what_a_transaction_left_behind_does_not_hold_reading_up(kafka: KafkaClu
         producer.produce(topic, value, partition=0)
         producer.flush()
         end(30)
-    assert [one.value for one in consumer.read(kafka, topic)] == [b"kept"]
+    assert [record.value for record in consumer.read(kafka, topic)] == [b"kept"]
     assert topics.end_offsets(kafka, topic)[0] == 4
 
 
-def test_a_message_is_on_its_way_before_the_next_is_asked_for(kafka: KafkaCluster, topic: str) -> None:
+def test_a_message_is_sent_before_the_next_is_read(kafka: KafkaCluster, topic: str) -> None:
     arrived = consumer.read(kafka, topic, newest=0, follow=True)
 
     def typed() -> Iterator[Message]:
@@ -210,7 +214,7 @@ def test_more_messages_than_the_queue_holds_are_all_delivered(kafka: KafkaCluste
 
 def test_the_order_of_a_key_is_kept(kafka: KafkaCluster, topic: str) -> None:
     kafka_producer.produce(kafka, topic, (Message(b"one", str(number).encode()) for number in range(2_000)))
-    assert [int(one.value or b"") for one in consumer.read(kafka, topic)] == list(range(2_000))
+    assert [int(record.value or b"") for record in consumer.read(kafka, topic)] == list(range(2_000))
 
 
 def test_a_rate_is_kept(kafka: KafkaCluster, topic: str) -> None:
@@ -234,7 +238,7 @@ def test_an_endless_stream_can_be_stopped_and_is_counted(kafka: KafkaCluster, to
     assert sum(topics.end_offsets(kafka, topic).values()) == 100
 
 
-def test_what_came_before_an_error_of_the_messages_is_sent(kafka: KafkaCluster, topic: str) -> None:
+def test_messages_before_an_invalid_message_are_sent(kafka: KafkaCluster, topic: str) -> None:
     def broken() -> Iterator[Message]:
         yield from numbered(0, 5)
         raise ValueError("no more")
@@ -253,7 +257,7 @@ def test_a_failed_delivery_says_how_many_were_delivered(kafka: KafkaCluster, top
         kafka_producer.produce(one_by_one, name, messages)
 
 
-def test_a_record_that_the_client_refuses_is_told(kafka: KafkaCluster, topic: str) -> None:
+def test_a_record_that_the_client_refuses_is_reported(kafka: KafkaCluster, topic: str) -> None:
     messages = [Message(None, b"x"), Message(None, b"x" * 20_000)]
     strict = replace(kafka, options={"message.max.bytes": "10000"})
     with pytest.raises(TopicError, match=r"1 of 2 records .* \(1 were\).*large"):

@@ -61,15 +61,15 @@ def read(address: str) -> list[bytes]:
     try:
         _, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=30)
         consumer.assign([TopicPartition(TOPIC, 0, 0)])
-        found: list[bytes] = []
-        while len(found) < end:
+        values: list[bytes] = []
+        while len(values) < end:
             message = consumer.poll(30)
             assert message is not None
             assert message.error() is None
             value = message.value()
             assert value is not None
-            found.append(value)
-        return found
+            values.append(value)
+        return values
     finally:
         consumer.close()
 
@@ -77,16 +77,16 @@ def read(address: str) -> list[bytes]:
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     # A comma and a blank: Kafka reads commas in its settings as lists.
-    found = Settings(home=tmp_path_factory.mktemp("home") / "a, b", broker_port=free_port())
+    own = Settings(home=tmp_path_factory.mktemp("home") / "a, b", broker_port=free_port())
     try:
-        started = broker.start(found)
-        assert (started.port, started.already_running, started.taken_port) == (found.broker_port, False, None)
+        started = broker.start(own)
+        assert (started.port, started.already_running, started.taken_port) == (own.broker_port, False, None)
         admin = AdminClient({"bootstrap.servers": started.address})
         admin.create_topics([NewTopic(TOPIC, num_partitions=1)])[TOPIC].result(30)
         write(started.address, b"first")
-        yield found
+        yield own
     finally:
-        broker.stop(found.home)
+        broker.stop(own.home)
 
 
 @pytest.fixture
@@ -95,15 +95,15 @@ def home(settings: Settings) -> Path:
 
 
 def test_it_answers_and_says_so(settings: Settings, home: Path) -> None:
-    found = broker.status(home)
-    assert found.state == "running"
-    assert found.address == broker.address(home) == f"127.0.0.1:{settings.broker_port}"
-    assert found.data_bytes > 0
+    status = broker.status(home)
+    assert status.state == "running"
+    assert status.address == broker.address(home) == f"127.0.0.1:{settings.broker_port}"
+    assert status.data_bytes > 0
     assert "Kafka Server started" in broker.log_file(home).read_text()
 
-    told = json.loads(CliRunner().invoke(app, ["status", "--json", "--home", str(home)]).stdout)
-    assert told["state"] == "running"
-    assert told["pid"] == found.pid
+    shown = json.loads(CliRunner().invoke(app, ["status", "--json", "--home", str(home)]).stdout)
+    assert shown["state"] == "running"
+    assert shown["pid"] == status.pid
     assert "Kafka" in CliRunner().invoke(app, ["logs", "--lines", "500", "--home", str(home)]).stdout
 
 
@@ -149,7 +149,7 @@ def test_a_record_of_ten_megabytes_passes_and_topics_are_never_made_by_chance(se
     assert "never-created" not in admin.list_topics(timeout=30).topics
 
 
-def test_records_outlive_a_stop_and_racing_starts_make_one_broker(settings: Settings, home: Path) -> None:
+def test_records_outlive_a_stop_and_racing_starts_make_a_single_broker(settings: Settings, home: Path) -> None:
     before = read(str(broker.address(home)))
     assert before[0] == b"first"
     assert broker.stop(home) is True
@@ -158,25 +158,25 @@ def test_records_outlive_a_stop_and_racing_starts_make_one_broker(settings: Sett
     assert broker.stop(home) is False
 
     with ThreadPoolExecutor(2) as pool:
-        one, other = pool.map(broker.start, [settings, settings])
-    assert one.pid == other.pid
-    assert {one.already_running, other.already_running} == {True, False}
-    assert read(one.address) == before
+        first, other = pool.map(broker.start, [settings, settings])
+    assert first.pid == other.pid
+    assert {first.already_running, other.already_running} == {True, False}
+    assert read(first.address) == before
 
 
 def test_records_outlive_kill_9(settings: Settings, home: Path) -> None:
-    found = broker.status(home)
-    assert found.pid is not None
-    before = read(str(found.address))
-    os.kill(found.pid, signal.SIGKILL)
+    status = broker.status(home)
+    assert status.pid is not None
+    before = read(str(status.address))
+    os.kill(status.pid, signal.SIGKILL)
     wait_until(lambda: broker.address(home) is None, "the death is noticed")
     assert broker.status(home).state == "died"
     started = broker.start(settings)
-    assert (started.address, started.already_running) == (found.address, False)
+    assert (started.address, started.already_running) == (status.address, False)
     assert read(started.address) == before
 
 
-def test_a_taken_port_moves_the_broker_unless_it_was_asked_for(settings: Settings, home: Path) -> None:
+def test_a_taken_port_moves_the_broker_unless_the_port_was_requested(settings: Settings, home: Path) -> None:
     broker.stop(home)
     with socket.create_server(("127.0.0.1", settings.broker_port)):
         with pytest.raises(BrokerError, match=rf"Port {settings.broker_port} is in use.*leave --port out"):
@@ -296,7 +296,7 @@ def test_a_port_lost_at_the_last_moment_is_replaced(tmp_path: Path, monkeypatch:
     assert broker.status(tmp_path).state == "stopped"
 
 
-def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(home: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -305,7 +305,7 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         broker.start(Settings(home=tmp_path))
 
 
-def test_a_nearly_full_disk_is_told_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nearly_full_disk_is_reported_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=2**20))
     with pytest.raises(MachineError, match=r"needs 32 MiB to start"):
         broker.start(Settings(home=tmp_path))

@@ -14,7 +14,7 @@ from respool.kafka.cluster import KafkaCluster
 from respool.kafka.producer import Message
 from respool.settings import Settings
 from respool.visits.generator import VisitsPlan, generate
-from support.reprocessing import stage
+from support.stage import stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +58,7 @@ def window_of(time: datetime) -> datetime:
     return time - (time - START) % WINDOW
 
 
-def test_every_wrong_window_is_found_and_put_right(
+def test_every_wrong_window_is_detected_and_corrected(
     spark: "SparkSession", kafka: KafkaCluster, settings: Settings, tmp_path: Path, topic: str
 ) -> None:
     here = stage(spark, kafka, settings, tmp_path, "visit-counts", topic)
@@ -79,8 +79,8 @@ def test_every_wrong_window_is_found_and_put_right(
 
     def published() -> dict[datetime, int]:
         rows = here.upserted().values()
-        found = {datetime.fromisoformat(row["window"]["start"].replace("Z", "+00:00")): row["count"] for row in rows}
-        return {start: count for start, count in found.items() if start < END - WINDOW}
+        counts = {datetime.fromisoformat(row["window"]["start"].replace("Z", "+00:00")): row["count"] for row in rows}
+        return {start: count for start, count in counts.items() if start < END - WINDOW}
 
     before = published()
     wrong = {start for start, count in truth.items() if before.get(start) != count}
@@ -89,7 +89,7 @@ def test_every_wrong_window_is_found_and_put_right(
     assert 25 < len(wrong) < len(truth) / 3
     span = (START.isoformat(), (END - timedelta(days=1)).isoformat())
     report = here.audit(*span, fix="million")
-    assert {one.start for one in report.differences} == wrong
+    assert {difference.start for difference in report.differences} == wrong
     assert report.counts.total() == len(truth)
     assert report.late == dropped
     assert report.fixed == len(wrong)

@@ -20,7 +20,7 @@ from respool.reprocess.runs import Runs
 from respool.sessions.rules import sessions_of
 from respool.settings import Settings
 from respool.sinks.delta import DeltaSink
-from support.reprocessing import Stage, stage
+from support.stage import Stage, stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,8 +114,8 @@ def test_an_audit_fixes_what_differs_and_nothing_else(make: MakeStage) -> None:
     hour = ("2025-09-04T07:00:00", "2025-09-04T08:00:00")
     report = here.audit(*hour)
     assert dict(report.counts) == {"same": 2, "wrong": 1, "missing": 1, "extra": 1}
-    found = {one.verdict: one for one in report.differences}
-    assert [(name, found[name].late) for name in ("wrong", "missing", "extra")] == [
+    differences = {difference.verdict: difference for difference in report.differences}
+    assert [(name, differences[name].late) for name in ("wrong", "missing", "extra")] == [
         ("wrong", 1),
         ("missing", 1),
         ("extra", None),
@@ -123,8 +123,8 @@ def test_an_audit_fixes_what_differs_and_nothing_else(make: MakeStage) -> None:
     before = len(here.published())
     assert here.audit(*hour, fix="put-right").fixed == 3
     assert len(here.published()) - before == 3
-    assert {dict(one.headers)["respool-run-id"] for one in newest(here, 3)} == {b"put-right"}
-    assert sorted(one.value is None for one in newest(here, 3)) == [False, False, True]
+    assert {dict(record.headers)["respool-run-id"] for record in newest(here, 3)} == {b"put-right"}
+    assert sorted(record.value is None for record in newest(here, 3)) == [False, False, True]
     assert dict(here.audit(*hour).counts) == {"same": 4}
     assert nobody not in here.upserted()
 
@@ -147,7 +147,9 @@ def test_sessions_that_a_late_event_joins_are_withdrawn(make: MakeStage) -> None
     )
     asked = ("2025-09-04T07:00:00", "2025-09-04T07:05:00")
     report = here.audit(*asked)
-    assert sorted((one.verdict, json.loads(one.key)["visit_id"]) for one in report.differences) == [
+    assert sorted(
+        (difference.verdict, json.loads(difference.key)["visit_id"]) for difference in report.differences
+    ) == [
         ("extra", "a"),
         ("extra", "b"),
         ("missing", "b"),
@@ -160,19 +162,19 @@ def test_sessions_that_a_late_event_joins_are_withdrawn(make: MakeStage) -> None
     assert here.audit("2025-09-04T06:00:00", "2025-09-04T08:00:00", fix="rest").fixed == 1  # c's new one
     everything = {visit: times.get(visit, []) + late.get(visit, []) for visit in (*times, "d")}
     expected = {
-        (visit, one.start // 1000, one.end // 1000, one.pages)
+        (visit, session.start // 1000, session.end // 1000, session.pages)
         for visit, clocks in everything.items()
-        for one in sessions_of([micros(clock) for clock in clocks], 600_000_000)
+        for session in sessions_of([micros(clock) for clock in clocks], 600_000_000)
     }
-    found = {
+    upserted = {
         (row["visit_id"], millis(row["session_start"]), millis(row["session_end"]), row["visited_pages"])
         for row in here.upserted().values()
         if row["visit_id"] != "later"
     }
-    assert found == expected
+    assert upserted == expected
 
 
-def test_results_of_the_same_millisecond_are_told_apart(make: MakeStage) -> None:
+def test_results_of_the_same_millisecond_have_different_keys(make: MakeStage) -> None:
     here = make("sessions")
     clocks = ("07:00:00.123456", "07:20:00.123456", "07:20:00.123789")
     # Two sessions of the same visit would have the same key in milliseconds; so would two of different visits.
@@ -185,9 +187,9 @@ def test_results_of_the_same_millisecond_are_told_apart(make: MakeStage) -> None
     assert dict(here.audit(*asked).counts) == {"same": 3}
     # What an older version published, in milliseconds, is replaced.
     old = [
-        Message((one.key or b"").replace(b"456Z", b"Z"), (one.value or b"").replace(b"456Z", b"Z"))
-        for one in here.published()
-        if b"456Z" in (one.key or b"")
+        Message((record.key or b"").replace(b"456Z", b"Z"), (record.value or b"").replace(b"456Z", b"Z"))
+        for record in here.published()
+        if b"456Z" in (record.key or b"")
     ]
     producer.produce(here.kafka, here.values["output_topic"], old)
     assert dict(here.audit(*asked).counts) == {"same": 3, "extra": 2}
@@ -219,7 +221,7 @@ def test_a_session_that_is_still_open_is_left_to_the_live_query(make: MakeStage)
     assert [row["is_finished"] for row in here.upserted().values()] == [True, True]
 
 
-def test_a_long_span_goes_on_where_it_was_stopped(make: MakeStage) -> None:
+def test_a_long_span_resumes_where_it_was_stopped(make: MakeStage) -> None:
     here = make("visit-counts")
     here.batches([click(f"{hour:02}:00:00") for hour in range(6)], [click("23:00:00")], [click("23:30:00")])
 
@@ -233,15 +235,15 @@ def test_a_long_span_goes_on_where_it_was_stopped(make: MakeStage) -> None:
     whole = ("2025-09-04T00:00:00", "2025-09-04T06:00:00")
     before = len(here.published())
     with pytest.raises(Stopped):
-        here.reprocess(*whole, on_slice=stop, slice_="1h")
+        here.reprocess(*whole, on_slice=stop, slice=timedelta(hours=1))
     runs = Runs(here.settings.home)
     assert len(here.published()) == before + 2
     # More is archived meanwhile: the run still reads what it began with.
     here.send(click("05:30:00"))
     here.live()
-    told: list[int] = []
-    done = here.reprocess(*whole, on_slice=lambda one, count: told.append(one), slice_="1h")
-    assert told == [3, 4, 5, 6]
+    slices: list[int] = []
+    done = here.reprocess(*whole, on_slice=lambda done, count: slices.append(done), slice=timedelta(hours=1))
+    assert slices == [3, 4, 5, 6]
     assert (done.results, done.slices, done.complete) == (6, 6, True)
     assert runs.read(done.run) == done
     assert len(here.published()) == before + 6
@@ -270,23 +272,23 @@ def test_results_in_a_delta_table_are_replaced_in_one_commit(
     table = Path(sink.locate(here.settings.home))
 
     def rows() -> list[tuple[str, int, bool]]:
-        found = here.spark.read.format("delta").load(str(table)).collect()
-        return sorted((row.visit_id, row.visited_pages, row.is_finished) for row in found if row.visit_id != "later")
+        rows = here.spark.read.format("delta").load(str(table)).collect()
+        return sorted((row.visit_id, row.visited_pages, row.is_finished) for row in rows if row.visit_id != "later")
 
     def version() -> int:
-        return max(int(one.stem) for one in (table / "_delta_log").glob("*.json"))
+        return max(int(commit.stem) for commit in (table / "_delta_log").glob("*.json"))
 
     assert rows() == [("a", 1, True), ("a", 1, True), ("before", 1, True)]
     asked = ("2025-09-04T06:30:00", "2025-09-04T07:10:00")
     counts = here.audit(*asked).counts
     assert dict(counts) == {"wrong": 1, "extra": 1, "missing": 1}
     before = version()
-    done = here.reprocess(*asked, slice_="15m")
+    done = here.reprocess(*asked, slice=timedelta(minutes=15))
     assert (done.slices, done.results, done.withdrawn) == (3, 2, 1)
     assert version() == before + 1
     assert rows() == [("a", 3, True), ("before", 1, True), ("d", 1, True)]
     assert here.audit(*asked).different == 0
-    assert [one.name for one in table.parent.iterdir()] == ["sessions"]
+    assert [path.name for path in table.parent.iterdir()] == ["sessions"]
 
 
 @pytest.mark.parametrize("name", ["results", "results.parquet"])
@@ -304,7 +306,7 @@ def test_results_go_to_a_folder(late: Stage, tmp_path: Path, name: str) -> None:
         here.reprocess(*SPAN, run="other", output=str(folder))
 
 
-def test_what_the_archive_lacks_is_told(make: MakeStage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gap_in_the_archive_is_reported(make: MakeStage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completeness, "_PATIENCE", 1.0)
     here = make("visit-counts")
     late_clicks(here)
@@ -320,7 +322,7 @@ def test_what_the_archive_lacks_is_told(make: MakeStage, monkeypatch: pytest.Mon
     assert here.upserted()[(before[0].key or b"").decode()]["count"] == 6
 
 
-def test_an_archive_that_begins_too_late_is_told(make: MakeStage) -> None:
+def test_an_archive_that_begins_too_late_is_reported(make: MakeStage) -> None:
     from confluent_kafka import TopicPartition
 
     from respool.kafka.cluster import admin_client
@@ -345,7 +347,7 @@ def test_settings_that_differ_from_the_live_querys_are_refused(late: Stage) -> N
     ):
         other = replace(here, values={**here.values, name: value})
         with pytest.raises(CheckpointError, match=message):
-            other.inputs(*SPAN)
+            other.plan(*SPAN)
 
 
 def test_a_key_without_the_window_is_refused(late: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,12 +387,12 @@ def test_whoever_kills_a_run_can_repeat_the_command(make: MakeStage) -> None:
     words = ("reprocess", "visit-counts", *WHOLE, "--slice", "1h", "--json")
     with here.command(*words) as process:
         folder = here.settings.home / "reprocess"
-        until(lambda: any('"done": 2' in one.read_text() for one in folder.glob("*/run.json")))
+        until(lambda: any('"done": 2' in manifest.read_text() for manifest in folder.glob("*/run.json")))
         process.send_signal(signal.SIGKILL)
     with here.command(*words) as process:
-        said, told = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, told
-    assert "Going on with the run" in told
+        said, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, errors
+    assert "Going on with the run" in errors
     assert json.loads(said)["results"] == 6
     assert dict(here.audit(*WHOLE).counts) == {"same": 6}
     assert sorted(row["count"] for row in here.upserted().values()) == [1, *[2] * 6]  # that of 23:00, and all others
@@ -405,15 +407,15 @@ def test_whoever_kills_a_fix_can_repeat_the_command(make: MakeStage) -> None:
         until(lambda: len(here.published()) > before + 1)
         process.send_signal(signal.SIGKILL)
     with here.command(*words) as process:
-        said, told = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, told
-    found = json.loads(said)
-    assert 0 < found["same"] < 6
-    assert found["fixed"] == found["wrong"] == 6 - found["same"]
+        said, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, errors
+    report = json.loads(said)
+    assert 0 < report["same"] < 6
+    assert report["fixed"] == report["wrong"] == 6 - report["same"]
     assert sorted(row["count"] for row in here.upserted().values()) == [1, *[2] * 6]  # that of 23:00, and all others
 
 
-def test_a_pipeline_of_ones_own_is_reprocessed(make: MakeStage) -> None:
+def test_a_users_pipeline_is_reprocessed(make: MakeStage) -> None:
     here = replace(make("visit-counts"), name="support.own_pipeline:orders", values={})
     topic = here.pipeline.topic
     topics.create(here.kafka, topic, partitions=1)

@@ -22,8 +22,9 @@ from respool.kafka.producer import Message
 from respool.local import broker
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.registry import find_pipeline
+from respool.running.options import RunOptions
 from respool.running.progress import BatchProgress
-from respool.running.runner import Runner, RunOptions
+from respool.running.runner import Runner
 from respool.settings import Settings
 from respool.sinks.kafka import KafkaSink
 
@@ -157,7 +158,7 @@ def produce(cluster: Cluster, topic: str, numbers: range) -> None:
 
 
 def copied(cluster: Cluster, topic: str) -> set[int]:
-    return {int(one.key or b"") for one in consumer.read(cluster.kafka, f"{topic}-copy")}
+    return {int(record.key or b"") for record in consumer.read(cluster.kafka, f"{topic}-copy")}
 
 
 @pytest.mark.parametrize("fault", [Cluster.kill, Cluster.pause])
@@ -170,7 +171,7 @@ def test_a_run_resumes_after_an_outage(
     with running(replace(cluster.kafka, options=IMPATIENT), copy(topic)) as watched:
         wait_until(lambda: watched.batches)
         fault(cluster)
-        wait_until(lambda: watched.runner._waiting())  # the query has failed
+        wait_until(lambda: watched.runner._restarts.waiting())  # the query has failed
         wait_until(lambda: any("is unreachable since" in note for note in watched.notes))
         cluster.come_back()
         produce(cluster, topic, range(10, 20))
@@ -181,11 +182,11 @@ def test_a_run_resumes_after_an_outage(
     began, ended = watched.notes
     assert f"Kafka at {cluster.kafka.bootstrap_servers} is unreachable since " in began
     assert "Kafka answers again at " in ended
-    numbers = [one.batch for one in watched.batches]
+    numbers = [batch.batch for batch in watched.batches]
     assert numbers == sorted(set(numbers))
-    assert sum(one.rows for one in watched.batches) == 20
+    assert sum(batch.rows for batch in watched.batches) == 20
     # After an upsert by key each record is there once, with its own value.
-    newest = {one.key: one.value for one in consumer.read(cluster.kafka, f"{topic}-copy")}
+    newest = {record.key: record.value for record in consumer.read(cluster.kafka, f"{topic}-copy")}
     assert newest == {str(number).encode(): f'{{"number":"{number}"}}'.encode() for number in range(20)}
 
 
@@ -255,7 +256,7 @@ def test_a_python_worker_that_starts_late_is_started_again(
     sessions = find_pipeline("sessions", {"topic": "late-worker", "output_topic": "late-worker-sessions"})
     with running(cluster.kafka, sessions, available_now=True) as watched:
         watched.end()
-    assert [one.key for one in consumer.read(cluster.kafka, "late-worker-sessions")] != []
+    assert [record.key for record in consumer.read(cluster.kafka, "late-worker-sessions")] != []
     interrupted = [note for note in watched.notes if "sessions is interrupted" in note]
     assert len(interrupted) == 1
     assert "a Python worker did not start in time" in interrupted[0]

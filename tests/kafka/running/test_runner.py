@@ -21,8 +21,10 @@ from respool.kafka.cluster import KafkaCluster
 from respool.kafka.producer import Message
 from respool.pipeline.definition import Pipeline
 from respool.running import runner as runner_module
+from respool.running.events import Event, event_listener
+from respool.running.options import RunOptions
 from respool.running.progress import BatchProgress
-from respool.running.runner import Runner, RunOptions
+from respool.running.runner import Runner
 from respool.settings import Settings
 from respool.sinks.console import ConsoleSink, FunctionSink
 from respool.sinks.kafka import KafkaSink, RejectedSink
@@ -52,7 +54,7 @@ class Watched:
     """A runner in a thread, and what it told."""
 
     runner: Runner
-    told: list[BatchProgress] = field(default_factory=list)
+    batches: list[BatchProgress] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     error: BaseException | None = None
     thread: threading.Thread | None = None
@@ -81,12 +83,12 @@ class Stage:
 
     @contextmanager
     def running(self, *pipelines: Pipeline, **options: Any) -> Iterator[Watched]:
-        told: list[BatchProgress] = []
+        batches: list[BatchProgress] = []
         notes: list[str] = []
         wanted = RunOptions(**{"trigger": timedelta(0), **options})
-        with Runner(self.spark, self.kafka, self.settings, wanted, told.append, notes.append) as runner:
+        with Runner(self.spark, self.kafka, self.settings, wanted, batches.append, notes.append) as runner:
             runner.start(pipelines)
-            watched = Watched(runner, told, notes)
+            watched = Watched(runner, batches, notes)
             watched.thread = threading.Thread(target=watched.wait)
             watched.thread.start()
             try:
@@ -130,15 +132,15 @@ BAD = [
 ]
 
 
-def test_rejected_records_are_counted_and_kept_exactly_as_they_came(stage: Stage, topic: str) -> None:
+def test_rejected_records_are_counted_and_kept_unchanged(stage: Stage, topic: str) -> None:
     messages = [visit(1), *BAD[:3], visit(2), *BAD[3:], visit(3)]
     producer.produce(stage.kafka, topic, messages)
     pipeline, rows = collecting(topic)
     watched = stage.run(pipeline)
 
     assert sorted(row for _, row in rows) == ["v1", "v2", "v3"]
-    assert sum(one.rejected for one in watched.told if one.pipeline == "collecting") == len(BAD)
-    source = {(one.partition, one.offset): one for one in consumer.read(stage.kafka, topic)}
+    assert sum(batch.rejected for batch in watched.batches if batch.pipeline == "collecting") == len(BAD)
+    source = {(record.partition, record.offset): record for record in consumer.read(stage.kafka, topic)}
     kept = list(consumer.read(stage.kafka, f"{topic}-rejected"))
     assert len(kept) == len(BAD)
     reasons = {}
@@ -163,8 +165,8 @@ def test_no_dead_letter_leaves_no_topic_behind(stage: Stage, topic: str) -> None
     pipeline, rows = collecting(topic)
     watched = stage.run(pipeline, dead_letter=False)
     assert [row for _, row in rows] == ["v1"]
-    assert [one.rejected for one in watched.told] == [1]
-    assert f"{topic}-rejected" not in [one.name for one in topics.list_topics(stage.kafka)]
+    assert [batch.rejected for batch in watched.batches] == [1]
+    assert f"{topic}-rejected" not in [listed.name for listed in topics.list_topics(stage.kafka)]
 
 
 def test_a_stop_waits_for_the_running_batch_and_starts_no_other(stage: Stage, topic: str) -> None:
@@ -187,7 +189,7 @@ def test_a_stop_waits_for_the_running_batch_and_starts_no_other(stage: Stage, to
         go_on.set()
         watched.end()
     assert {batch for batch, _ in rows} == {0}
-    assert [one.batch for one in watched.told] == [0]
+    assert [batch.batch for batch in watched.batches] == [0]
     checkpoint = stage.settings.checkpoints / "collecting"
     assert (checkpoint / "commits" / "0").is_file()
     assert not (checkpoint / "offsets" / "1").exists()
@@ -197,16 +199,16 @@ def test_a_stop_waits_for_the_running_batch_and_starts_no_other(stage: Stage, to
     assert sorted(row for _, row in rows) == sorted(f"v{number}" for number in range(50))
 
 
-def test_every_batch_is_told_even_if_the_events_of_spark_are_lost(
+def test_every_batch_is_reported_even_if_the_events_of_spark_are_lost(
     stage: Stage, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listener = runner_module._listener
-    monkeypatch.setattr(runner_module, "_listener", lambda name, events: listener(name, SimpleQueue()))
+    lost = SimpleQueue[Event]()
+    monkeypatch.setattr(runner_module, "event_listener", lambda name, put: event_listener(name, lost.put))
     producer.produce(stage.kafka, topic, [visit(number) for number in range(30)])
     pipeline, rows = collecting(topic)
     watched = stage.run(pipeline, max_offsets_per_trigger=10, dead_letter=False)
-    assert [one.batch for one in watched.told] == sorted({batch for batch, _ in rows})
-    assert sum(one.rows for one in watched.told) == len(rows) == 30
+    assert [progress.batch for progress in watched.batches] == sorted({batch for batch, _ in rows})
+    assert sum(batch.rows for batch in watched.batches) == len(rows) == 30
 
 
 def failing(topic: str) -> Pipeline:
@@ -221,7 +223,7 @@ def test_a_failed_pipeline_does_not_stop_the_others(stage: Stage, topic: str) ->
     producer.produce(stage.kafka, topic, [visit(1)])
     good, rows = collecting(topic, "good")
     with stage.running(good, failing(topic), dead_letter=False) as watched:
-        wait_until(lambda: any("The pipeline bad has failed" in one for one in watched.notes))
+        wait_until(lambda: any("The pipeline bad has failed" in note for note in watched.notes))
         producer.produce(stage.kafka, topic, [visit(2)])
         wait_until(lambda: "v2" in [row for _, row in rows])
         watched.runner.request_stop()
@@ -258,7 +260,7 @@ def test_a_failed_companion_does_not_stop_the_pipelines(
     producer.produce(stage.kafka, topic, [visit(1), BAD[0]])
     pipeline, rows = collecting(topic)
     with stage.running(pipeline) as watched:
-        wait_until(lambda: any("no room for rejected records" in one for one in watched.notes))
+        wait_until(lambda: any("no room for rejected records" in note for note in watched.notes))
         producer.produce(stage.kafka, topic, [visit(2)])
         wait_until(lambda: "v2" in [row for _, row in rows])
         watched.runner.request_stop()
@@ -266,7 +268,7 @@ def test_a_failed_companion_does_not_stop_the_pipelines(
             watched.end()
     monkeypatch.undo()
     stage.run(pipeline)  # nothing was lost: its checkpoint has not moved
-    assert [one.key for one in consumer.read(stage.kafka, f"{topic}-rejected")] == [b"a"]
+    assert [record.key for record in consumer.read(stage.kafka, f"{topic}-rejected")] == [b"a"]
 
 
 def test_a_record_that_two_decoders_reject_is_kept_once_with_both_reasons(stage: Stage, topic: str) -> None:
@@ -278,8 +280,8 @@ def test_a_record_that_two_decoders_reject_is_kept_once_with_both_reasons(stage:
     messages = [visit(1), Message(b"both", both), Message(b"order", only_order), Message(b"none", b"not json"), BAD[3]]
     producer.produce(stage.kafka, topic, messages)
     stage.run(visits, orders)
-    kept = {one.key: dict(one.headers) for one in consumer.read(stage.kafka, f"{topic}-rejected")}
-    reasons = {key: (one["respool-reason"], one["respool-rejected-by"]) for key, one in kept.items()}
+    kept = {record.key: dict(record.headers) for record in consumer.read(stage.kafka, f"{topic}-rejected")}
+    reasons = {key: (headers["respool-reason"], headers["respool-rejected-by"]) for key, headers in kept.items()}
     assert reasons == {
         b"key": (b"at is missing", b"orders"),
         b"order": (b"event_time is missing", b"visits"),
@@ -302,7 +304,7 @@ def test_a_decoder_is_applied_by_one_process_in_every_mix_of_runs(stage: Stage, 
         assert [note for note in mixed.notes if "are kept by process" in note]
         producer.produce(stage.kafka, topic, [BAD[3]])
         kept = consumer.read(stage.kafka, f"{topic}-rejected", follow=True, limit=3)
-        assert sorted(one.key or b"" for one in kept) == [b"b", b"b", b"key"]
+        assert sorted(key.key or b"" for key in kept) == [b"b", b"b", b"key"]
 
 
 def test_a_large_record_passes_to_kafka(stage: Stage, kafka: KafkaCluster) -> None:
@@ -332,7 +334,7 @@ def test_rejected_records_have_one_keeper(stage: Stage, topic: str) -> None:
             assert [note for note in sooner.notes if "are kept by process" in note]
         producer.produce(stage.kafka, topic, [BAD[3]])
         kept = consumer.read(stage.kafka, f"{topic}-rejected", follow=True, limit=2)
-        assert {one.key for one in kept} == {b"a", b"b"}
+        assert {record.key for record in kept} == {b"a", b"b"}
         assert not later.notes
     third, _ = collecting(topic, "third")
     stage.run(third)
@@ -351,7 +353,7 @@ def test_a_waiting_run_takes_over_the_rejected_records(stage: Stage, topic: str)
         sooner.runner.__exit__()
         producer.produce(stage.kafka, topic, [BAD[3]])
         kept = consumer.read(stage.kafka, f"{topic}-rejected", follow=True, limit=2)
-        assert {one.key for one in kept} == {b"a", b"b"}
+        assert {record.key for record in kept} == {b"a", b"b"}
 
 
 def test_a_checkpoint_has_one_pipeline_and_one_process(stage: Stage, topic: str, kafka: KafkaCluster) -> None:
@@ -360,7 +362,7 @@ def test_a_checkpoint_has_one_pipeline_and_one_process(stage: Stage, topic: str,
     where = str(stage.settings.home / "shared")
     with (
         stage.running(pipeline, checkpoint=where, dead_letter=False),
-        pytest.raises(CheckpointError, match="runs already"),
+        pytest.raises(CheckpointError, match="is in use by process"),
     ):
         stage.run(pipeline, checkpoint=where)
     other, rows = collecting(topic, "other")
@@ -384,7 +386,7 @@ def test_a_run_that_lost_its_lease_stops_its_queries(
         assert not query.isActive
 
 
-def test_results_in_kafka_have_a_key_and_tell_where_they_come_from(stage: Stage, topic: str) -> None:
+def test_results_in_kafka_have_a_key_and_headers_with_their_origin(stage: Stage, topic: str) -> None:
     from pyspark.sql import functions as F
 
     producer.produce(stage.kafka, topic, [visit(1), visit(1), visit(2)])
@@ -399,7 +401,7 @@ def test_results_in_kafka_have_a_key_and_tell_where_they_come_from(stage: Stage,
         timezone="Europe/Paris",
     )
     watched = stage.run(counts, dead_letter=False)
-    results = {one.key: one for one in consumer.read(stage.kafka, f"{topic}-counts")}
+    results = {record.key: record for record in consumer.read(stage.kafka, f"{topic}-counts")}
     window = '{"start":"2025-09-04T07:00:00.000+02:00","end":"2025-09-04T07:10:00.000+02:00"}'
     assert results[b"v1"].value == f'{{"window":{window},"visit_id":"v1","count":2}}'.encode()
     assert dict(results[b"v2"].headers) == {
@@ -407,7 +409,7 @@ def test_results_in_kafka_have_a_key_and_tell_where_they_come_from(stage: Stage,
         "respool-pipeline": b"counts",
         "respool-batch": b"0",
     }
-    first = watched.told[0]
+    first = watched.batches[0]
     assert (first.rows, first.state_rows, first.late_rows, first.watermark) == (3, 2, 0, None)
 
 
@@ -424,7 +426,7 @@ def test_the_console_shows_tables_as_spark_draws_them(
     assert ConsoleSink().describe() == "console"
 
 
-def test_a_wrong_schema_is_told_before_anything_runs(stage: Stage, topic: str) -> None:
+def test_a_wrong_schema_is_reported_before_anything_runs(stage: Stage, topic: str) -> None:
     pipeline, _ = collecting(topic)
     wrong = replace(pipeline, decode=JsonDecoder("visit_id TEXTT", "visit_id"))
     with pytest.raises(Exception, match="is not readable"):

@@ -14,14 +14,16 @@ from typer.testing import CliRunner
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.cli.app import app
 from respool.diff.compare import compare
-from respool.diff.model import ComparedOutput, DiffReport, DiffRequest, cutoff_after
+from respool.diff.model import ComparedOutput, DiffRequest, cutoff_after
+from respool.diff.report import DiffReport
 from respool.errors import CheckpointError, PipelineError
 from respool.kafka import consumer, producer
 from respool.kafka.cluster import KafkaCluster
-from respool.operations.run import require_startable, start_from
+from respool.operations.run import fork_before_start, require_startable
 from respool.pipeline.definition import Pipeline
+from respool.running.options import RunOptions
 from respool.running.progress import BatchProgress
-from respool.running.runner import Runner, RunOptions
+from respool.running.runner import Runner
 from respool.savepoint.store import Savepoint, SavepointStore
 from respool.settings import Settings
 from respool.storage.local import LocalReader
@@ -63,7 +65,7 @@ class Stage:
         self, window: str = "10 minutes", fork: Path | None = None, suffix: str | None = None
     ) -> list[BatchProgress]:
         """Run a query on all that is there, in small batches, and return them."""
-        told: list[BatchProgress] = []
+        batches: list[BatchProgress] = []
         options = RunOptions(
             available_now=True,
             max_offsets_per_trigger=IN_A_BATCH,
@@ -71,15 +73,15 @@ class Stage:
             dead_letter=False,
             sink_suffix=suffix,
         )
-        with Runner(self._spark, self._kafka, self._settings, options, told.append, lambda _: None) as runner:
+        with Runner(self._spark, self._kafka, self._settings, options, batches.append, lambda _: None) as runner:
             runner.start([self.pipeline(window)])
             runner.wait()
-        return told
+        return batches
 
     def start_another(self, where: Path, suffix: str) -> None:
         """Begin as `respool run --from-savepoint` does."""
         wanted = RunOptions(sink_suffix=suffix).apply(self.pipeline())
-        start_from("one", str(where), wanted, self._kafka, self._settings)
+        fork_before_start("one", str(where), wanted, self._kafka, self._settings, print)
 
     def respool(self, *words: str) -> str:
         line = [*words, "--home", str(self._settings.home), "--bootstrap-servers", self._kafka.bootstrap_servers]
@@ -89,13 +91,13 @@ class Stage:
 
     def diff(self, savepoint: Savepoint, suffix: str) -> DiffReport:
         """Compare what the original and a fork wrote after a savepoint."""
-        sides = [ComparedOutput("kafka", self.output(one)) for one in ("", suffix)]
+        sides = [ComparedOutput("kafka", self.output(side)) for side in ("", suffix)]
         return compare(self._spark, self._kafka, DiffRequest(sides[0], sides[1], cutoff_after(savepoint.manifest)))
 
     def results(self, suffix: str = "") -> dict[str, int]:
         """Return the newest count of every window that was written."""
-        found = [json.loads(one.value) for one in consumer.read(self._kafka, self.output(suffix)) if one.value]
-        return {one["window"]["start"]: one["count"] for one in found}
+        rows = [json.loads(record.value) for record in consumer.read(self._kafka, self.output(suffix)) if record.value]
+        return {row["window"]["start"]: row["count"] for row in rows}
 
 
 @pytest.fixture
@@ -131,12 +133,12 @@ def test_a_changed_pipeline_is_compared_with_the_savepoint_before_spark_starts(
     stage.run()
     stage.respool("savepoint", "create", "visit-counts", "one")
     savepoint = stage.store.get("one")
-    require_startable(spark, stage.pipeline(), savepoint)
-    assert "Nothing has changed since the savepoint." in capsys.readouterr().err
-    require_startable(spark, stage.pipeline("20 minutes"), savepoint)
-    told = capsys.readouterr().err
-    assert "setting results: windows of 10 minutes → windows of 20 minutes" in told
-    assert "Spark starts the changed pipeline from the savepoint." in told
+    require_startable(spark, stage.pipeline(), savepoint, print)
+    assert "Nothing has changed since the savepoint." in capsys.readouterr().out
+    require_startable(spark, stage.pipeline("20 minutes"), savepoint, print)
+    shown = capsys.readouterr().out
+    assert "setting results: windows of 10 minutes → windows of 20 minutes" in shown
+    assert "Spark starts the changed pipeline from the savepoint." in shown
 
     def by_page(events: "DataFrame") -> "DataFrame":
         return events.groupBy(F.window("event_time", "10 minutes"), "page").count()
@@ -144,11 +146,11 @@ def test_a_changed_pipeline_is_compared_with_the_savepoint_before_spark_starts(
     from pyspark.sql import functions as F
 
     with pytest.raises(PipelineError, match=r"cannot start from the savepoint one.*Nothing was changed"):
-        require_startable(spark, replace(stage.pipeline(), transform=by_page), savepoint)
-    assert "cannot start: " in capsys.readouterr().err
+        require_startable(spark, replace(stage.pipeline(), transform=by_page), savepoint, print)
+    assert "cannot start: " in capsys.readouterr().out
 
 
-def test_forks_go_on_beside_the_original_and_the_better_one_takes_its_place(
+def test_forks_run_next_to_the_original_and_the_better_fork_is_promoted(
     stage: Stage, kafka: KafkaCluster, topic: str, tmp_path: Path
 ) -> None:
     stage.run()
@@ -167,10 +169,10 @@ def test_forks_go_on_beside_the_original_and_the_better_one_takes_its_place(
         lambda: stage.run("20 minutes", fork=changed, suffix="-changed"),
     )
     first = savepoint.manifest.next_batch
-    for told in (original, twin, other):
-        assert [one.batch for one in told] == list(range(first, first + len(told)))
-        assert len(told) >= BATCHES
-        assert sum(one.rows for one in told) == BATCHES * IN_A_BATCH
+    for batches in (original, twin, other):
+        assert [batch.batch for batch in batches] == list(range(first, first + len(batches)))
+        assert len(batches) >= BATCHES
+        assert sum(batch.rows for batch in batches) == BATCHES * IN_A_BATCH
 
     with pytest.raises(CheckpointError, match=r"-same has results of another run.*Choose another --sink-suffix"):
         stage.start_another(tmp_path / "third", "-same")
@@ -181,7 +183,10 @@ def test_forks_go_on_beside_the_original_and_the_better_one_takes_its_place(
     assert report.summary.equal == len(stage.results("-same")) > 5
     report = stage.diff(savepoint, "-changed")
     assert report.summary.different > 0
-    assert {one.verdict for one in report.differences} == {"only_a", "only_b"}  # another width is another key
+    assert {difference.verdict for difference in report.differences} == {
+        "only_a",
+        "only_b",
+    }  # another width is another key
 
     # The fork's checkpoint becomes the pipeline's; the old one can be had again.
     before = CheckpointSnapshot(LocalReader(stage.checkpoint)).query_id
@@ -192,7 +197,7 @@ def test_forks_go_on_beside_the_original_and_the_better_one_takes_its_place(
     after = CheckpointSnapshot(LocalReader(stage.checkpoint))
     assert after.query_id == CheckpointSnapshot(LocalReader(changed)).query_id != before
     assert stage.store.get("old").manifest.query_id == before
-    with pytest.raises(CheckpointError, match="was promoted: its query goes on in"):
+    with pytest.raises(CheckpointError, match="was promoted: its query continues in"):
         stage.run("20 minutes", fork=changed, suffix="-changed")
     producer.produce(kafka, topic, visits(200, 204))
     promoted = stage.run("20 minutes")

@@ -76,10 +76,10 @@ class Query:
 
     def said(self, last: int) -> Counts:
         """Return what was said last of every key, up to a batch."""
-        found: Counts = {}
-        for batch in sorted(one for one in self.batches if one <= last):
-            found |= self.batches[batch]
-        return found
+        counts: Counts = {}
+        for batch in sorted(number for number in self.batches if number <= last):
+            counts |= self.batches[batch]
+        return counts
 
 
 def generate(kafka: KafkaCluster, topic: str) -> Counts:
@@ -127,13 +127,13 @@ def test_every_savepoint_of_a_query_under_load_restores_to_the_uninterrupted_run
     newest = max(original.batches)
     assert original.said(newest) == expected
 
-    found = store.all()
-    assert len(found) == SAVEPOINTS
-    assert len({one.manifest.batch for one in found}) > SAVEPOINTS // 4  # they are of many moments
-    for one in found:
+    savepoints = store.all()
+    assert len(savepoints) == SAVEPOINTS
+    assert len({savepoint.manifest.batch for savepoint in savepoints}) > SAVEPOINTS // 4  # they are of many moments
+    for savepoint in savepoints:
         restored = Query(spark, kafka, topic, PROVIDERS[provider])
-        where = tmp_path / one.manifest.name
-        restore(one, where)
+        where = tmp_path / savepoint.manifest.name
+        restore(savepoint, where)
         restored.start(where).awaitTermination()
-        assert not restored.batches or min(restored.batches) == one.manifest.next_batch
-        assert original.said(one.manifest.batch) | restored.said(newest + SAVEPOINTS) == expected
+        assert not restored.batches or min(restored.batches) == savepoint.manifest.next_batch
+        assert original.said(savepoint.manifest.batch) | restored.said(newest + SAVEPOINTS) == expected

@@ -14,8 +14,9 @@ from respool.kafka.cluster import KafkaCluster
 from respool.kafka.producer import Message
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.registry import find_pipeline
+from respool.running.options import RunOptions
 from respool.running.progress import BatchProgress
-from respool.running.runner import Runner, RunOptions
+from respool.running.runner import Runner
 from respool.settings import Settings
 from respool.sinks.console import FunctionSink
 from respool.visits.generator import VisitsPlan, generate
@@ -59,16 +60,16 @@ def hour(kafka: KafkaCluster, events: list[Message]) -> str:
 @pytest.fixture(scope="module")
 def good(events: list[Message]) -> list[dict[str, Any]]:
     """The events that decode, read in plain Python."""
-    found = []
+    decoded = []
     for message in events:
         try:
             fields = json.loads((message.value or b"").decode())
             time = datetime.fromisoformat(fields["event_time"]).replace(tzinfo=timezone.utc)
-            found.append({"visit_id": str(fields["visit_id"]), "time": time, "browser": fields["browser"]})
+            decoded.append({"visit_id": str(fields["visit_id"]), "time": time, "browser": fields["browser"]})
         except (ValueError, KeyError, TypeError):
             continue
-    assert len(found) == COUNT
-    return found
+    assert len(decoded) == COUNT
+    return decoded
 
 
 Results = dict[tuple[Any, ...], dict[str, Any]]
@@ -101,14 +102,14 @@ class Stage:
             sink = FunctionSink(lambda frame, batch: upsert(name, frame), "a dictionary")
             return replace(find_pipeline(name, {"topic": self.topic}), sink=sink)
 
-        told: list[BatchProgress] = []
+        batches: list[BatchProgress] = []
         options = RunOptions(available_now=True, max_offsets_per_trigger=size, dead_letter=False)
-        with Runner(self.spark, self.kafka, self.settings, options, told.append, lambda note: None) as runner:
+        with Runner(self.spark, self.kafka, self.settings, options, batches.append, lambda note: None) as runner:
             runner.start([collecting(name) for name in keys])
             runner.wait()
-        assert {one.pipeline for one in told if one.rejected} == set(keys)
-        assert sum(one.late_rows or 0 for one in told) == 0
-        return results, told
+        assert {batch.pipeline for batch in batches if batch.rejected} == set(keys)
+        assert sum(batch.late_rows or 0 for batch in batches) == 0
+        return results, batches
 
 
 @pytest.fixture
@@ -122,29 +123,29 @@ def test_windows_and_browsers(stage: Stage, good: list[dict[str, Any]], size: in
     keys = {"visit-counts": window, "visit-windows": window, "browser-stats-stateful": browser}
     results, _ = stage.upserted(keys, size)
 
-    wanted = Counter(one["time"].replace(minute=one["time"].minute // 10 * 10, second=0) for one in good)
+    wanted = Counter(event["time"].replace(minute=event["time"].minute // 10 * 10, second=0) for event in good)
     for name in ("visit-counts", "visit-windows"):
         rows = [row for row in results[name].values() if row["window"]["start"] < LAST]
         assert {row["window"]["start"]: row["count"] for row in rows} == dict(wanted)
 
     counts: Counter[tuple[str, datetime]] = Counter()
     newest: dict[tuple[str, datetime], datetime] = {}
-    for one in good:
-        place = (one["browser"], one["time"].replace(minute=one["time"].minute // 5 * 5, second=0))
+    for event in good:
+        place = (event["browser"], event["time"].replace(minute=event["time"].minute // 5 * 5, second=0))
         counts[place] += 1
-        newest[place] = max(newest.get(place, one["time"]), one["time"])
+        newest[place] = max(newest.get(place, event["time"]), event["time"])
     rows = [row for row in results["browser-stats-stateful"].values() if row["browser"] != "last"]
-    found = {(row["browser"], row["window"]["start"]): row for row in rows}
-    assert {place: row["count"] for place, row in found.items()} == dict(counts)
-    assert {place: row["last_event_time_in_window"] for place, row in found.items()} == newest
+    published = {(row["browser"], row["window"]["start"]): row for row in rows}
+    assert {place: row["count"] for place, row in published.items()} == dict(counts)
+    assert {place: row["last_event_time_in_window"] for place, row in published.items()} == newest
 
 
 @pytest.mark.parametrize("size", [None, 110_000])
 def test_sessions(stage: Stage, good: list[dict[str, Any]], size: int | None) -> None:
-    results, told = stage.upserted({"sessions": ("visit_id", "session_start")}, size)
+    results, batches = stage.upserted({"sessions": ("visit_id", "session_start")}, size)
     times: dict[str, list[datetime]] = {}
-    for one in good:
-        times.setdefault(one["visit_id"], []).append(one["time"])
+    for event in good:
+        times.setdefault(event["visit_id"], []).append(event["time"])
     wanted = set()
     for visit, moments in times.items():
         moments.sort()
@@ -159,5 +160,5 @@ def test_sessions(stage: Stage, good: list[dict[str, Any]], size: int | None) ->
     columns = ("visit_id", "session_start", "session_end", "visited_pages", "is_finished")
     rows = [row for row in results["sessions"].values() if row["visit_id"] != "last"]
     assert {tuple(row[column] for column in columns) for row in rows} == wanted
-    assert told[-1].state_rows is not None
-    assert told[-1].state_rows < 10  # closed state is gone: what is left is of the last visit
+    assert batches[-1].state_rows is not None
+    assert batches[-1].state_rows < 10  # closed state is gone: what is left is of the last visit

@@ -45,7 +45,7 @@ def plan(checkpoint: Path, batch: int, *, stopped: bool = False) -> RewindPlan:
 
 
 def why(made: RewindPlan) -> str:
-    return " | ".join(f"{one.why} {one.way_out}" for one in made.refusals)
+    return " | ".join(f"{refusal.why} {refusal.way_out}" for refusal in made.refusals)
 
 
 @contextmanager
@@ -76,9 +76,9 @@ def test_a_query_inside_a_long_batch_is_not_rewound(spark: "SparkSession", tmp_p
     with started(counts, checkpoint, "update") as query:
         await_(lambda: (checkpoint / "offsets" / "0").exists())
         # Spark need not have a file of the checkpoint open meanwhile: the batch without a commit is what can be seen.
-        told = why(plan(checkpoint, 0))
-        assert "Batch 0 is planned but not committed" in told
-        assert "--stopped" in told
+        reasons = why(plan(checkpoint, 0))
+        assert "Batch 0 is planned but not committed" in reasons
+        assert "--stopped" in reasons
         release.touch()
         query.processAllAvailable()
     await_(lambda: not processes_in(checkpoint))
@@ -126,10 +126,10 @@ def rows_of(spark: "SparkSession", table: str, checkpoint: Path) -> list[str]:
     """
     from pyspark.errors import StreamingQueryException
 
-    found: list[str] = []
+    texts: list[str] = []
 
     def collect(frame: "DataFrame", _: int) -> None:
-        found.extend(str(row.asDict()) for row in frame.collect())
+        texts.extend(str(row.asDict()) for row in frame.collect())
 
     for _ in range(5):
         rows = spark.readStream.format("delta").option("schemaTrackingLocation", str(checkpoint)).load(table)
@@ -137,7 +137,7 @@ def rows_of(spark: "SparkSession", table: str, checkpoint: Path) -> list[str]:
         query = writer.trigger(availableNow=True).start()
         with suppress(StreamingQueryException):
             query.awaitTermination(120)
-            return found
+            return texts
         if "METADATA_EVOLUTION" not in str(query.exception()):
             raise AssertionError(query.exception())
     raise AssertionError("the schema changes with every start")

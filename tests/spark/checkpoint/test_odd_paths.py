@@ -29,7 +29,7 @@ def test_a_checkpoint_at_a_path_with_a_percent_sign_is_whole_and_can_be_rewound(
     source = write_files(folder / "input", range(BATCHES))
     results = run(spark, KIND[kind], source, folder / "checkpoint", BATCHES - 1)
     checkpoint = CheckpointSnapshot(LocalReader(folder / "checkpoint"))
-    assert [one for check in verify(checkpoint) for one in check.findings if one.status == "broken"] == []
+    assert [finding for check in verify(checkpoint) for finding in check.findings if finding.status == "broken"] == []
     request = RewindRequest(ToBatch(2), stopped=True)
     plan = plan_rewind(checkpoint, request, RewindContext(now=datetime.now(timezone.utc)))
     assert plan.refusals == ()  # the input files are there
@@ -38,4 +38,4 @@ def test_a_checkpoint_at_a_path_with_a_percent_sign_is_whole_and_can_be_rewound(
     assert {batch: results[batch] for batch in again} == again
     assert set(again) >= {2, 3}
     after = verify(CheckpointSnapshot(LocalReader(folder / "checkpoint")))
-    assert [one for check in after for one in check.findings if one.status == "broken"] == []
+    assert [finding for check in after for finding in check.findings if finding.status == "broken"] == []

@@ -16,8 +16,7 @@ from respool.checkpoint.planning.undo import plan_undo
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.kafka import topics
 from respool.storage.open import open_writer
-from support.kafka_input import fill_topic
-from support.queries import KINDS, Kind, Results, Source, run, state, write_files
+from support.queries import KINDS, Kind, Results, Source, fill_topic, run, state, write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +75,7 @@ def whole(
     spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Callable[[str], Whole]:
     """Runs a query of a kind once for all tests; each test finds it as it ended."""
-    found: dict[str, Whole] = {}
+    wholes: dict[str, Whole] = {}
 
     def start(kind: Kind) -> Whole:
         folder = tmp_path_factory.mktemp(kind.name)
@@ -92,10 +91,10 @@ def whole(
         return Whole(spark, kind, folder, source, results)
 
     def get(name: str) -> Whole:
-        if name not in found:
-            found[name] = start(BY_NAME[name])
-        found[name].again()
-        return found[name]
+        if name not in wholes:
+            wholes[name] = start(BY_NAME[name])
+        wholes[name].again()
+        return wholes[name]
 
     return get
 
@@ -165,7 +164,7 @@ def snapshots(checkpoint: Path) -> set[int]:
 
 
 @pytest.mark.parametrize("name", ["hdfs", "ids-changelog", "operators", "transform-ids", "stateless"])
-def test_a_query_goes_on_after_an_undone_rewind_as_if_nothing_had_happened(
+def test_a_query_continues_after_an_undone_rewind_as_if_nothing_had_happened(
     whole: Callable[[str], Whole], name: str
 ) -> None:
     query = whole(name)

@@ -30,7 +30,7 @@ from respool.sessions.packing import bucket_keys
 from respool.storage.open import open_reader, open_writer
 from respool.testing import BatchResult, run_batches
 from respool.times import epoch_micros
-from support.golden import recorded, unpack
+from support.checkpoints import recorded, unpack
 from support.queries import KINDS, Kind, Source, end_maintenance, events, run, write_files
 
 if TYPE_CHECKING:
@@ -84,10 +84,10 @@ def read(
 ) -> Rows:
     """Return all rows of a state; nothing of the checkpoint changes by that."""
     before = listing(checkpoint)
-    found = reader.rows(spark, select_state(opened(checkpoint), wanted or StateSelection()), only or {}, UTC)
+    page = reader.rows(spark, select_state(opened(checkpoint), wanted or StateSelection()), only or {}, UTC)
     assert listing(checkpoint) == before
-    assert found.total == len(found.rows)
-    return found.rows
+    assert page.total == len(page.rows)
+    return page.rows
 
 
 def opened(checkpoint: Path) -> CheckpointSnapshot:
@@ -95,7 +95,7 @@ def opened(checkpoint: Path) -> CheckpointSnapshot:
 
 
 def listing(folder: Path) -> list[tuple[str, int]]:
-    return sorted((str(one), one.stat().st_mtime_ns) for one in (folder, *folder.rglob("*")))
+    return sorted((str(path), path.stat().st_mtime_ns) for path in (folder, *folder.rglob("*")))
 
 
 def rewind(checkpoint: Path, batch: int) -> None:
@@ -117,9 +117,9 @@ def ran(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Call
     def once(name: str, rule: str = "") -> Ran:
         checkpoint = tmp_path_factory.mktemp(name) / "checkpoint"
         pipeline = find_pipeline(name, {"rule": rule} if rule else {})
-        batches = {one.batch: one for one in run_batches(spark, pipeline, visits(), checkpoint)}
+        batches = {batch.batch: batch for batch in run_batches(spark, pipeline, visits(), checkpoint)}
         end_maintenance(spark)
-        read_by = {one: opened(checkpoint).planned(one).sources[0].end["logOffset"] + 1 for one in batches}
+        read_by = {number: opened(checkpoint).planned(number).sources[0].end["logOffset"] + 1 for number in batches}
         return Ran(checkpoint, batches, read_by)
 
     return once
@@ -166,11 +166,11 @@ def counted_windows(ran: Ran, batch: int) -> Rows:
 
 
 def open_sessions(ran: Ran, batch: int) -> Rows:
-    told: dict[tuple[str, datetime], dict[str, Any]] = {}
+    latest: dict[tuple[str, datetime], dict[str, Any]] = {}
     for row in ran.results(batch):
-        told.pop((row["visit_id"], row["session_start"]), None)
+        latest.pop((row["visit_id"], row["session_start"]), None)
         if not row["withdrawn"] and not row["is_finished"]:
-            told[row["visit_id"], row["session_start"]] = row
+            latest[row["visit_id"], row["session_start"]] = row
     return [
         {
             "visit_id": row["visit_id"],
@@ -178,22 +178,24 @@ def open_sessions(ran: Ran, batch: int) -> Rows:
             "end_us": epoch_micros(row["session_end"]),
             "visited_pages": row["visited_pages"],
         }
-        for _, row in sorted(told.items())
+        for _, row in sorted(latest.items())
     ]
 
 
 def timed_sessions(ran: Ran, batch: int) -> Rows:
-    told: dict[str, dict[str, Any]] = {}
+    latest: dict[str, dict[str, Any]] = {}
     for number in range(batch + 1):
         for row in ran.batches[number].rows:
             if row["is_finished"]:
-                del told[row["visit_id"]]
+                del latest[row["visit_id"]]
                 continue
             part = visits()[ran.parts[number] - 1]
-            times = [datetime.fromisoformat(one["event_time"]) for one in part if one["visit_id"] == row["visit_id"]]
+            times = [
+                datetime.fromisoformat(event["event_time"]) for event in part if event["visit_id"] == row["visit_id"]
+            ]
             deadline = (ran.batches[number].watermark or max(times)) + TEN
-            told[row["visit_id"]] = {"visited_pages": row["visited_pages"], "deadline_us": epoch_micros(deadline)}
-    return [{"visit_id": visit, **row} for visit, row in sorted(told.items())]
+            latest[row["visit_id"]] = {"visited_pages": row["visited_pages"], "deadline_us": epoch_micros(deadline)}
+    return [{"visit_id": visit, **row} for visit, row in sorted(latest.items())]
 
 
 @pytest.mark.parametrize(
@@ -226,10 +228,10 @@ def test_the_state_of_a_pipeline_is_what_its_results_say(
     if name == "sessions":
         timers = read(spark, rewound, StateSelection(timers=True))
         if rule == "timer":
-            assert {one["visit_id"] for one in timers} == {one["visit_id"] for one in expected(query, older)}
-            assert all(one["expires"] > START for one in timers)
+            assert {timer["visit_id"] for timer in timers} == {row["visit_id"] for row in expected(query, older)}
+            assert all(timer["expires"] > START for timer in timers)
         else:  # every bucket is to see the next watermark
-            assert {one["bucket"] for one in timers} == set(bucket_keys(16))
+            assert {timer["bucket"] for timer in timers} == set(bucket_keys(16))
             with pytest.raises(CheckpointError, match="Read them after two batches"):
                 read(spark, rewound, StateSelection(changes=InclusiveRange(0, older)))
 
@@ -247,8 +249,8 @@ JOIN = Kind("joined", {"spark.sql.streaming.stateStore.maintenanceInterval": "20
 
 def sides(flavours: list[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the rows of the two sides, from the input."""
-    rows = [one for number, flavour in enumerate(flavours) for one in events(number, flavour)]
-    return [one for one in rows if one["amount"] < 50], [one for one in rows if one["amount"] >= 50]
+    rows = [event for number, flavour in enumerate(flavours) for event in events(number, flavour)]
+    return [event for event in rows if event["amount"] < 50], [event for event in rows if event["amount"] >= 50]
 
 
 def check_join(spark: "SparkSession", checkpoint: Path, batch: int, results: list[str], flavours: list[str]) -> None:
@@ -258,13 +260,13 @@ def check_join(spark: "SparkSession", checkpoint: Path, batch: int, results: lis
     rows = read(spark, checkpoint, StateSelection(batch, join, "left"))
     names = ("field0", "key", "id", "amount")
     assert sorted(tuple(row[name] for name in names) for row in rows) == sorted(
-        (one["key"], one["key"], one["id"], one["amount"]) for one in left
+        (event["key"], event["key"], event["id"], event["amount"]) for event in left
     )
     rows = read(spark, checkpoint, StateSelection(batch, join, "right"))
     assert sorted((row["right_key"], row["right_amount"]) for row in rows) == sorted(
-        (one["key"], one["amount"]) for one in right
+        (event["key"], event["amount"]) for event in right
     )
-    said = sorted((one["key"], one["right_id"]) for one in map(json.loads, results))
+    said = sorted((row["key"], row["right_id"]) for row in map(json.loads, results))
     kept = [(row["key"], row["right_id"]) for row in read(spark, checkpoint, StateSelection(batch, dedupe))]
     assert kept == said == sorted({(a["key"], b["id"]) for a in left for b in right if a["key"] == b["key"]})
 
@@ -285,8 +287,8 @@ def test_the_state_of_a_join_and_a_deduplication(spark: "SparkSession", tmp_path
     results |= run(spark, JOIN, source, checkpoint)
     assert sorted(results) == [0, 1, 2, 3]
     check_join(spark, checkpoint, 3, said(3), ["", "", "other", "other"])
-    one = read(spark, checkpoint, StateSelection(operator=1, store="right-keyToNumValues"), {"field0": "k1"})
-    assert [row["value"] for row in one] == [sum(row["key"] == "k1" for row in sides(["", "", "other", "other"])[1])]
+    rows = read(spark, checkpoint, StateSelection(operator=1, store="right-keyToNumValues"), {"field0": "k1"})
+    assert [row["value"] for row in rows] == [sum(row["key"] == "k1" for row in sides(["", "", "other", "other"])[1])]
     added = read(spark, checkpoint, StateSelection(operator=1, store="left", changes=InclusiveRange(3, 3)))
     assert {row["id"] for row in added if row["change"] == "update"} >= {
         row["id"] for row in events(3, "other") if row["amount"] < 50
@@ -302,9 +304,11 @@ def test_a_total_of_all_rows_has_one_partition(spark: "SparkSession", tmp_path: 
     source = write_files(tmp_path / "input", range(2))
     checkpoint = tmp_path / "checkpoint"
     results = run(spark, kind, source, checkpoint)
-    assert all(one.status != "broken" for one in verify(opened(checkpoint)))
-    sums = [[sum(one["amount"] + more for one in events(0) + events(1)[:count]) for more in (0, 1)] for count in (0, 8)]
-    assert [tuple(one.values()) for one in read(spark, checkpoint)] == [tuple(sums[1])]
+    assert all(check.status != "broken" for check in verify(opened(checkpoint)))
+    sums = [
+        [sum(event["amount"] + more for event in events(0) + events(1)[:count]) for more in (0, 1)] for count in (0, 8)
+    ]
+    assert [tuple(row.values()) for row in read(spark, checkpoint)] == [tuple(sums[1])]
     rewind(checkpoint, 1)
     (row,) = read(spark, checkpoint)
     assert row == {"value.sum": sums[0][0], "value.sum_2": sums[0][1]}
@@ -331,29 +335,29 @@ def test_every_format_is_read(spark: "SparkSession", tmp_path: Path, kind: str) 
 
 @pytest.mark.parametrize("kind", ["hdfs", "ids-changelog"])
 def test_changes_are_what_the_batches_said(spark: "SparkSession", tmp_path: Path, kind: str) -> None:
-    found = read(spark, unpack(tmp_path, kind), StateSelection(changes=InclusiveRange(5, 6)))
+    changes = read(spark, unpack(tmp_path, kind), StateSelection(changes=InclusiveRange(5, 6)))
     said = [(batch, *json.loads(row).values()) for batch in (5, 6) for row in recorded(kind)["batches"][str(batch)]]
-    assert [tuple(row.values()) for row in found] == [(batch, "update", *row) for batch, *row in sorted(said)]
+    assert [tuple(row.values()) for row in changes] == [(batch, "update", *row) for batch, *row in sorted(said)]
 
 
 def test_variables_of_a_checkpoint_that_was_moved(spark: "SparkSession", tmp_path: Path) -> None:
     checkpoint = unpack(tmp_path, "transform-ids")
-    told: dict[str, dict[str, Any]] = {}
+    latest: dict[str, dict[str, Any]] = {}
     for rows in recorded("transform-ids")["batches"].values():
         for row in map(json.loads, rows):
-            told.pop(row["key"], None)
+            latest.pop(row["key"], None)
             if not row["closed"]:
-                told[row["key"]] = row
-    keys = sorted(told)
+                latest[row["key"]] = row
+    keys = sorted(latest)
     assert read(spark, checkpoint, StateSelection(variable="rows")) == [
-        {"key": one, "rows": told[one]["rows"]} for one in keys
+        {"key": key, "rows": latest[key]["rows"]} for key in keys
     ]
-    lists = [(one["key"], one["amount"]) for one in read(spark, checkpoint, StateSelection(variable="amounts"))]
-    assert lists == [(one, amount) for one in keys for amount in json.loads(told[one]["amounts"])]
+    lists = [(row["key"], row["amount"]) for row in read(spark, checkpoint, StateSelection(variable="amounts"))]
+    assert lists == [(key, amount) for key in keys for amount in json.loads(latest[key]["amounts"])]
     maps = [
-        (one["key"], [one["rest"], one["amount"]]) for one in read(spark, checkpoint, StateSelection(variable="by_id"))
+        (row["key"], [row["rest"], row["amount"]]) for row in read(spark, checkpoint, StateSelection(variable="by_id"))
     ]
-    assert maps == [(one, pair) for one in keys for pair in json.loads(told[one]["by_id"])]
+    assert maps == [(key, pair) for key in keys for pair in json.loads(latest[key]["by_id"])]
 
 
 def test_a_savepoints_files_are_enough(spark: "SparkSession", ran: Callable[..., Ran], tmp_path: Path) -> None:
@@ -368,7 +372,7 @@ def test_a_savepoints_files_are_enough(spark: "SparkSession", ran: Callable[...,
 
 
 def test_the_state_of_a_query_that_runs(spark: "SparkSession", tmp_path: Path) -> None:
-    kind = {one.name: one for one in KINDS}["changelog"]
+    kind = {each.name: each for each in KINDS}["changelog"]
     source = write_files(tmp_path / "input", range(2))
     counts: dict[int, int] = {}
     query = (
@@ -385,8 +389,8 @@ def test_the_state_of_a_query_that_runs(spark: "SparkSession", tmp_path: Path) -
         write_files(tmp_path / "input", range(2, 3))
         query.processAllAvailable()
         for batch in (1, 2):
-            found = reader.rows(spark, select_state(opened(tmp_path / "checkpoint"), StateSelection(batch)), {}, UTC)
-            assert found.total == len(found.rows) == counts[batch]
+            page = reader.rows(spark, select_state(opened(tmp_path / "checkpoint"), StateSelection(batch)), {}, UTC)
+            assert page.total == len(page.rows) == counts[batch]
         assert query.isActive
     finally:
         query.stop()
@@ -432,42 +436,44 @@ def test_the_command_shows_chooses_and_writes(
     zone = ("--timezone", "America/New_York")
     given = rows[0]["window.start"].astimezone(timezone(timedelta(hours=-4))).replace(tzinfo=None).isoformat()
     words = ("--key", f"window.start={given}", "--key", f"browser={rows[0]['browser']}")
-    found = json.loads(command(query.checkpoint, *words, *zone, "--json"))
-    assert (found["batch"], found["kind"], found["total"]) == (last, "aggregation", 1)
-    assert [datetime.fromisoformat(one["max"]) for one in found["rows"]] == [rows[0]["max"]]
+    as_json = json.loads(command(query.checkpoint, *words, *zone, "--json"))
+    assert (as_json["batch"], as_json["kind"], as_json["total"]) == (last, "aggregation", 1)
+    assert [datetime.fromisoformat(row["max"]) for row in as_json["rows"]] == [rows[0]["max"]]
     assert "No row has these values." in command(query.checkpoint, "--key", "browser=Opera")
 
     for name in ("state.parquet", "state.json", "state.csv"):
         assert f"{len(rows)} rows written to {name}" in command(query.checkpoint, "--output", name)
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["state.csv", "state.json", "state.parquet"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["state.csv", "state.json", "state.parquet"]
     table = pq.read_table(tmp_path / "state.parquet").to_pylist()
     assert table == rows
     lines = [json.loads(line) for line in (tmp_path / "state.json").read_text().splitlines()]
-    assert [datetime.fromisoformat(one["window.end"].replace("Z", "+00:00")) for one in lines] == [
-        one["window.end"] for one in rows
+    assert [datetime.fromisoformat(line["window.end"].replace("Z", "+00:00")) for line in lines] == [
+        row["window.end"] for row in rows
     ]
     head, *cells = (tmp_path / "state.csv").read_text().splitlines()
     assert head == "browser,window.start,window.end,count,max"
-    assert [line.split(",")[0] for line in cells] == [one["browser"] for one in rows]
+    assert [line.split(",")[0] for line in cells] == [row["browser"] for row in rows]
     assert cells[0].split(",")[1] == f"{rows[0]['window.start']:%Y-%m-%dT%H:%M:%S}.000000Z"
     command(query.checkpoint, "--key", "browser=Opera", "--output", "none.jsonl")
     assert (tmp_path / "none.jsonl").read_text() == ""
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "told"),
+    ("key", "value", "message"),
     [
         ("brwser", "a", r"There is no column 'brwser'. Did you mean 'browser'\? The key has: browser, window.start"),
         ("count", "many", "Column count is of type bigint; 'many' cannot be converted"),
         ("window.start", "soon", "'soon' is not a time"),
     ],
 )
-def test_a_key_that_cannot_be(spark: "SparkSession", ran: Callable[..., Ran], key: str, value: str, told: str) -> None:
-    with pytest.raises(SettingsError, match=told):
+def test_a_key_that_cannot_be(
+    spark: "SparkSession", ran: Callable[..., Ran], key: str, value: str, message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
         read(spark, ran("browser-stats-stateful").checkpoint, only={key: value})
 
 
-def test_a_file_that_is_lost_while_it_is_read_is_told(spark: "SparkSession", tmp_path: Path) -> None:
+def test_a_file_that_is_lost_while_it_is_read_is_reported(spark: "SparkSession", tmp_path: Path) -> None:
     checkpoint = unpack(tmp_path, "hdfs")
     reading = select_state(opened(checkpoint), StateSelection(3))
     shutil.rmtree(checkpoint / "state")

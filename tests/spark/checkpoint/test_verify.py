@@ -16,7 +16,7 @@ from respool.checkpoint.planning.rewind import plan_rewind
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.verify.run import verify
 from respool.storage.local import LocalReader, LocalWriter
-from support.damages import cut, flipped, gone, stale_crc, tables_of, written
+from support.checkpoints import cut, flipped, gone, stale_crc, tables_of, written
 from support.queries import KINDS, Results, Source, run, write_files
 
 if TYPE_CHECKING:
@@ -62,10 +62,10 @@ def ran(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Call
     return made
 
 
-def told(checkpoint: Path) -> list[str]:
+def remedies(checkpoint: Path) -> list[str]:
     """What verify calls broken: its remedies."""
     checks = verify(CheckpointSnapshot(LocalReader(checkpoint)))
-    return [one.remedy for check in checks for one in check.findings if one.status == "broken"]
+    return [finding.remedy for check in checks for finding in check.findings if finding.status == "broken"]
 
 
 def manager(damage: str) -> dict[str, str]:
@@ -103,7 +103,7 @@ FATAL: list[tuple[str, str, Callable[[Path], object]]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "damage", "cause"), HARMLESS, ids=lambda one: one if isinstance(one, str) else "")
+@pytest.mark.parametrize(("kind", "damage", "cause"), HARMLESS, ids=lambda case: case if isinstance(case, str) else "")
 def test_what_is_not_called_broken_restarts(
     spark: "SparkSession",
     ran: Callable[[str], Ran],
@@ -116,14 +116,14 @@ def test_what_is_not_called_broken_restarts(
     checkpoint = tmp_path / "checkpoint"
     shutil.copytree(before.checkpoint, checkpoint)
     cause(checkpoint)
-    assert not told(checkpoint)
+    assert not remedies(checkpoint)
     results = run(spark, KIND[kind], before.source, checkpoint, ALL - 1, manager(damage))
     assert results == {batch: rows for batch, rows in before.results.items() if batch in results}
     assert set(results) >= {FIRST, ALL - 1}
 
 
-@pytest.mark.parametrize(("kind", "damage", "cause"), FATAL, ids=lambda one: one if isinstance(one, str) else "")
-def test_what_is_called_broken_fails_and_restarts_once_it_is_mended_as_was_said(
+@pytest.mark.parametrize(("kind", "damage", "cause"), FATAL, ids=lambda case: case if isinstance(case, str) else "")
+def test_a_broken_checkpoint_fails_and_restarts_once_its_remedy_was_applied(
     spark: "SparkSession",
     ran: Callable[[str], Ran],
     tmp_path: Path,
@@ -138,9 +138,9 @@ def test_what_is_called_broken_fails_and_restarts_once_it_is_mended_as_was_said(
     shutil.copytree(checkpoint, started)
     with pytest.raises(Exception, match=r"."):
         run(spark, KIND[kind], before.source, started, ALL - 1, manager(damage))
-    (remedy,) = told(checkpoint)
+    (remedy,) = remedies(checkpoint)
     do_as_told(checkpoint, remedy)
-    assert not told(checkpoint)
+    assert not remedies(checkpoint)
     results = run(spark, KIND[kind], before.source, checkpoint, ALL - 1, manager(damage))
     assert results == {batch: rows for batch, rows in before.results.items() if batch in results}
     assert set(results) >= {FIRST, ALL - 1}
@@ -155,7 +155,7 @@ def test_state_of_later_batches_goes_wrong_without_a_word_and_is_called_broken(
     for partition in (0, 1):
         folder = checkpoint / f"state/0/{partition}"
         shutil.copy(folder / "4.snapshot", folder / f"{ALL}.snapshot")
-    (remedy,) = told(checkpoint)
+    (remedy,) = remedies(checkpoint)
     shutil.copytree(checkpoint, started)
     do_as_told(checkpoint, remedy)
     results = {}
@@ -178,6 +178,6 @@ def do_as_told(checkpoint: Path, remedy: str) -> None:
         return
     files = LocalWriter(checkpoint)
     request = RewindRequest(ToBatch(int(command[1])), new_query_id=bool(command[2]))
-    found = plan_rewind(CheckpointSnapshot(files), request, RewindContext(now=datetime.now(timezone.utc), ours=True))
-    assert not found.refusals
-    apply.apply(found.journal, files)
+    plan = plan_rewind(CheckpointSnapshot(files), request, RewindContext(now=datetime.now(timezone.utc), ours=True))
+    assert not plan.refusals
+    apply.apply(plan.journal, files)

@@ -120,7 +120,7 @@ def test_a_required_field_of_a_nested_struct_must_be_there(spark: "SparkSession"
         assert (row.event is None) == (reason is not None)
 
 
-def test_arrays_and_maps_without_nulls_have_none(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_and_maps_without_nulls_yield_no_nulls(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructType, TimestampType
 
     # DDL has no word for it; a schema of Spark has.
@@ -143,8 +143,8 @@ def test_a_field_may_have_any_name(spark: "SparkSession") -> None:
         b'{"it\'s \\\\ that": "x", "a.b`c": "y", ' + TIME + b"}",
         b'{"a.b`c": "y", ' + TIME + b"}",
     ]
-    found, missing = decoded(spark, values, decoder)
-    assert (found.event["it's \\ that"], found.event["a.b`c"]) == ("x", "y")
+    complete, missing = decoded(spark, values, decoder)
+    assert (complete.event["it's \\ that"], complete.event["a.b`c"]) == ("x", "y")
     assert missing.rejected == "it's \\ that is missing"
 
 
@@ -212,11 +212,11 @@ def test_a_time_without_seconds_is_readable(spark: "SparkSession") -> None:
     assert [row.rejected for row in rows] == ["at is not readable"] * len(wrong)
 
 
-def test_events_leaves_the_rejected_ones_out(spark: "SparkSession") -> None:
+def test_events_omits_rejected_records(spark: "SparkSession") -> None:
     frame = spark.createDataFrame([(b"{}",), (b"{" + TIME + b"}",)], "value BINARY")
-    found = decode_events(frame, NESTED, "rejected records")
-    assert found.columns == ["n", "flag", "list", "inner", "at"]
-    assert found.count() == 1
+    events = decode_events(frame, NESTED, "rejected records")
+    assert events.columns == ["n", "flag", "list", "inner", "at"]
+    assert events.count() == 1
 
 
 _anything = st.one_of(st.binary(max_size=40), st.text(alphabet='{}[]":,1aт\\n ', max_size=20).map(str.encode))
@@ -408,13 +408,13 @@ def test_what_is_read_without_from_json_is_what_from_json_reads(
 
 
 @pytest.mark.parametrize(
-    ("decoder", "told"),
+    ("decoder", "message"),
     [
         (JsonDecoder("n BIGINTT", "n"), "not readable"),
         (JsonDecoder("n BIGINT", "at"), "not one of its fields"),
         (JsonDecoder("at STRING", "at"), "must be declared as TIMESTAMP"),
     ],
 )
-def test_a_wrong_decoder_is_told(spark: "SparkSession", decoder: JsonDecoder, told: str) -> None:
-    with pytest.raises(PipelineError, match=told):
+def test_a_wrong_decoder_is_reported(spark: "SparkSession", decoder: JsonDecoder, message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
         decoded(spark, [b"{}"], decoder)

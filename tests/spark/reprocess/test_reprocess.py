@@ -29,7 +29,7 @@ from respool.times import Span, parse_span
 from respool.visits.browsers import browser_stats_stateful
 from respool.visits.counts import count_windows, visit_counts
 from respool.visits.sessions import sessions
-from support.archives import NOW, computation_of, plan_of, write_archive, write_hours, write_part
+from support.archive import NOW, computation_of, plan_of, write_archive, write_hours, write_part
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,13 +53,13 @@ def span(start: str, end: str, zone: str = "UTC") -> Span:
     return parse_span(start, end, ZoneInfo(zone))
 
 
-def told(computation: Computation) -> list[dict[str, Any]]:
+def published(computation: Computation) -> list[dict[str, Any]]:
     """All results of all slices, in the order of their times."""
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for number in range(len(computation.plan.slices)):
         rows = computation.told(computation.results(number), number)
-        found += rows.toArrow().to_pylist()
-    return found
+        results += rows.toArrow().to_pylist()
+    return results
 
 
 def counts(rows: Iterable[dict[str, Any]]) -> dict[str, int]:
@@ -85,7 +85,7 @@ def test_a_span_is_half_open_and_widened_to_whole_windows(
 ) -> None:
     pipeline, table = edges
     computation = computation_of(spark, ReprocessRequest(pipeline, span(at(start), at(end))), table)
-    assert counts(told(computation)) == expected
+    assert counts(published(computation)) == expected
     plan = computation.plan
     assert plan.computed.start <= plan.request.asked.start
     assert plan.computed.end >= plan.request.asked.end
@@ -101,11 +101,11 @@ def test_windows_of_a_browser_have_the_same_edges(spark: "SparkSession", tmp_pat
     pipeline = browser_stats_stateful()
     events = [event(at(time), browser=browser) for time in TIMES for browser in ("Firefox", "Chrome")]
     table = write_archive(spark, tmp_path, pipeline, [events])
-    found = told(computation_of(spark, ReprocessRequest(pipeline, span(at("07:05:00"), at("07:10:00"))), table))
-    assert [(row["browser"], row["count"]) for row in found] == [("Firefox", 1), ("Chrome", 1)] or [
-        (row["browser"], row["count"]) for row in found
+    results = published(computation_of(spark, ReprocessRequest(pipeline, span(at("07:05:00"), at("07:10:00"))), table))
+    assert [(row["browser"], row["count"]) for row in results] == [("Firefox", 1), ("Chrome", 1)] or [
+        (row["browser"], row["count"]) for row in results
     ] == [("Chrome", 1), ("Firefox", 1)]
-    assert {row["last_event_time_in_window"] for row in found} == {SEVEN + timedelta(minutes=10) - TICK}
+    assert {row["last_event_time_in_window"] for row in results} == {SEVEN + timedelta(minutes=10) - TICK}
 
 
 def test_windows_that_overlap_are_whole(spark: "SparkSession", tmp_path: Path) -> None:
@@ -117,10 +117,10 @@ def test_windows_that_overlap_are_whole(spark: "SparkSession", tmp_path: Path) -
     pipeline = replace(visit_counts(), transform=slide, results=Windows("10 minutes", "5 minutes", "2 minutes"))
     events = [event(at(f"07:{minute:02}:00")) for minute in range(60)]
     table = write_archive(spark, tmp_path, pipeline, [events])
-    found = told(computation_of(spark, ReprocessRequest(pipeline, span(at("07:20:00"), at("07:21:00"))), table))
-    assert counts(found) == {"07:12": 10, "07:17": 10}
+    results = published(computation_of(spark, ReprocessRequest(pipeline, span(at("07:20:00"), at("07:21:00"))), table))
+    assert counts(results) == {"07:12": 10, "07:17": 10}
     sliced = ReprocessRequest(pipeline, span(at("07:20:00"), at("07:40:00")), slice=timedelta(minutes=7))
-    assert counts(told(computation_of(spark, sliced, table))) == {
+    assert counts(published(computation_of(spark, sliced, table))) == {
         f"07:{minute}": 10 for minute in ("12", "17", "22", "27", "32", "37")
     }
 
@@ -146,22 +146,22 @@ def test_a_night_when_clocks_change_is_as_live(
         pipeline = make(timezone="Europe/Paris")
         live = run_batches(spark, pipeline, [values, [last], [last]])
         table = write_archive(spark, tmp_path / pipeline.name, pipeline, [values, [last], [last]])
-        found = told(computation_of(spark, ReprocessRequest(pipeline, asked), table))
+        results = published(computation_of(spark, ReprocessRequest(pipeline, asked), table))
         expected = [row for row in upserted(pipeline, [row for batch in live for row in batch.rows])]
         of_the_night = [row for row in expected if "last" not in (row.get("visit_id"), row.get("browser"))]
         if pipeline.name == "visit-counts":
             of_the_night = [row for row in expected if row["window"]["start"] < asked.end]
         assert len(of_the_night) > 5
-        assert sorted(map(str, found)) == sorted(map(str, of_the_night))
+        assert sorted(map(str, results)) == sorted(map(str, of_the_night))
 
 
 def upserted(pipeline: Pipeline, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """What a consumer that upserts by key ends with."""
     key: tuple[str, ...] = pipeline.sink.key  # type: ignore[attr-defined]
-    found: dict[str, dict[str, Any]] = {}
+    latest: dict[str, dict[str, Any]] = {}
     for row in rows:
-        found[str([row[name] for name in key])] = row
-    return [row for row in found.values() if not row.get("withdrawn")]
+        latest[str([row[name] for name in key])] = row
+    return [row for row in latest.values() if not row.get("withdrawn")]
 
 
 def test_sessions_that_touch_a_span_are_whole_however_it_is_cut(spark: "SparkSession", tmp_path: Path) -> None:
@@ -179,17 +179,19 @@ def test_sessions_that_touch_a_span_are_whole_however_it_is_cut(spark: "SparkSes
     values = [event(time.isoformat(), visit=visit) for visit, time in events]
     table = write_archive(spark, tmp_path, pipeline, [values[:300], values[300:]])
     whole = {
-        (visit, one.start, one.end, one.pages)
+        (visit, session.start, session.end, session.pages)
         for visit in {visit for visit, _ in events}
-        for one in sessions_of([micros(time) for name, time in events if name == visit], gap // TICK)
+        for session in sessions_of([micros(time) for name, time in events if name == visit], gap // TICK)
     }
     for start, length, slice_ in ((60, 1, 1440), (125, 90, 30), (0, 600, 170), (300, 15, 1440)):
         asked = Span(SEVEN + timedelta(minutes=start), SEVEN + timedelta(minutes=start + length))
         request = ReprocessRequest(pipeline, asked, slice=timedelta(minutes=slice_))
-        found = told(computation_of(spark, request, table))
-        expected = {one for one in whole if one[1] < micros(asked.end) and one[2] >= micros(asked.start)}
-        assert len(found) == len(expected) > 0
-        assert {session_of(row) for row in found} == expected
+        results = published(computation_of(spark, request, table))
+        expected = {
+            session for session in whole if session[1] < micros(asked.end) and session[2] >= micros(asked.start)
+        }
+        assert len(results) == len(expected) > 0
+        assert {session_of(row) for row in results} == expected
 
 
 def micros(time: datetime) -> int:
@@ -210,10 +212,10 @@ def test_a_session_of_weeks_is_read_without_the_hours_beyond_it(spark: "SparkSes
     middle = SEVEN + timedelta(hours=450)
     request = ReprocessRequest(pipeline, Span(middle, middle + timedelta(minutes=1)))
     computation = computation_of(spark, request, table)
-    found = {row["visit_id"]: row for row in told(computation)}
-    assert set(found) == {"long", "other-600"}
-    assert found["long"]["visited_pages"] == 600
-    assert found["long"]["session_start"] == SEVEN
+    results = {row["visit_id"]: row for row in published(computation)}
+    assert set(results) == {"long", "other-600"}
+    assert results["long"]["visited_pages"] == 600
+    assert results["long"]["session_start"] == SEVEN
     read, size = computation.reader.was_read(), computation.reader.size
     assert size.files == 1050
     # The 600 hours of the session, and at each end not more than a quarter too much.
@@ -227,13 +229,15 @@ def test_only_the_hours_of_a_span_are_read(spark: "SparkSession", tmp_path: Path
     plan = plan_of(ReprocessRequest(pipeline, span(at("07:00:00"), at("09:00:00"))), table)
     assert (plan.reads.files, plan.size.files) == (2, 100)
     computation = computation_of(spark, plan.request, table)
-    assert len(told(computation)) == 6
+    assert len(published(computation)) == 6
     assert computation.reader.was_read() == plan.reads
     files = computation.events(plan.computed)
     assert len(files.inputFiles()) == 2  # as Spark itself sees it
 
 
-def test_what_the_archive_rejected_is_tried_again_by_another_decoder(spark: "SparkSession", tmp_path: Path) -> None:
+def test_records_that_the_archive_rejected_are_decoded_again_by_another_decoder(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
     archived = visit_counts(topic="decoders")
     good, without_visit = event(at("07:00:00")), event(at("07:01:00"))
     del without_visit["visit_id"]
@@ -241,8 +245,8 @@ def test_what_the_archive_rejected_is_tried_again_by_another_decoder(spark: "Spa
     assert archived.decode is not None
     loose = replace(archived, decode=replace(archived.decode, schema="event_time TIMESTAMP, page STRING"))
     asked = span(at("07:00:00"), at("07:10:00"))
-    assert counts(told(computation_of(spark, ReprocessRequest(archived, asked), table))) == {"07:00": 1}
-    assert counts(told(computation_of(spark, ReprocessRequest(loose, asked), table))) == {"07:00": 2}
+    assert counts(published(computation_of(spark, ReprocessRequest(archived, asked), table))) == {"07:00": 1}
+    assert counts(published(computation_of(spark, ReprocessRequest(loose, asked), table))) == {"07:00": 2}
 
 
 def test_windows_that_are_not_as_declared_are_refused(spark: "SparkSession", tmp_path: Path) -> None:
@@ -255,7 +259,7 @@ def test_windows_that_are_not_as_declared_are_refused(spark: "SparkSession", tmp
         check_windows(computation.results(0), windows, pipeline.name)
     other = replace(visit_counts(topic="declared"), results=Windows("10 minutes", column="windows"))
     with pytest.raises(PipelineError, match="no column windows"):
-        told(computation_of(spark, ReprocessRequest(other, span(at("07:00:00"), at("07:10:00"))), table))
+        published(computation_of(spark, ReprocessRequest(other, span(at("07:00:00"), at("07:10:00"))), table))
 
 
 def test_another_zone_or_field_for_the_time_is_refused(spark: "SparkSession", tmp_path: Path) -> None:
@@ -301,7 +305,7 @@ def test_the_archive_keeps_how_it_reads_times(spark: "SparkSession", tmp_path: P
     with pytest.raises(PipelineError, match="--timezone Europe/Paris"):
         write_archive(spark, tmp_path, visit_counts(topic="kept"), [[event("2025-09-04T07:00:00")]])
     log = [json.loads(line) for line in (Path(table) / "_delta_log" / f"{0:020}.json").read_text().splitlines()]
-    (meta,) = [one["metaData"] for one in log if "metaData" in one]
+    (meta,) = [action["metaData"] for action in log if "metaData" in action]
     assert meta["configuration"]["respool.timezone"] == "Europe/Paris"
 
 
@@ -320,9 +324,9 @@ def test_a_preview_counts_all_results_and_shows_the_first(spark: "SparkSession",
     for slice_ in (timedelta(days=1), timedelta(minutes=20)):
         request = ReprocessRequest(pipeline, span(at("07:00:00"), at("08:00:00")), slice=slice_)
         for most, shown in ((20, 6), (4, 4), (0, 0)):
-            found = previewed(spark, request, table, most)
-            assert found.results == 6
-            starts = [json.loads(value)["window"]["start"][11:16] for value in found.values]
+            preview = previewed(spark, request, table, most)
+            assert preview.results == 6
+            starts = [json.loads(value)["window"]["start"][11:16] for value in preview.values]
             assert starts == [f"07:{minute}0" for minute in range(shown)]
     empty = ReprocessRequest(pipeline, span(at("08:20:00"), at("08:30:00")))
     assert previewed(spark, empty, table, 20) == Preview(0, ())
@@ -337,10 +341,10 @@ def test_a_preview_of_sessions_leaves_out_those_of_other_slices(spark: "SparkSes
     events = [event(at(f"07:{minute:02}:00"), visit=f"v{minute}") for minute in range(0, 60, 5)]
     table = write_archive(spark, tmp_path, pipeline, [events])
     request = ReprocessRequest(pipeline, span(at("07:10:00"), at("07:30:00")), slice=timedelta(minutes=10))
-    expected = told(computation_of(spark, request, table))
-    found = previewed(spark, request, table, 20)
-    assert found.results == len(found.values) == len(expected) > 3
-    assert sorted(json.loads(value)["visit_id"] for value in found.values) == sorted(
+    expected = published(computation_of(spark, request, table))
+    preview = previewed(spark, request, table, 20)
+    assert preview.results == len(preview.values) == len(expected) > 3
+    assert sorted(json.loads(value)["visit_id"] for value in preview.values) == sorted(
         row["visit_id"] for row in expected
     )
 
@@ -370,7 +374,7 @@ def test_an_archive_that_begins_late_is_refused(spark: "SparkSession", tmp_path:
     write_part(tmp_path, topic, [(0, 0, SEVEN), (0, 1, SEVEN + timedelta(minutes=5))])
     write_part(tmp_path, topic, [(1, 3, SEVEN), (1, 4, SEVEN + timedelta(minutes=5))])
     reader = ArchiveReader(str(tmp_path))
-    assert bool(reader.beginnings(topic)[0]) == (topic == "late")
+    assert bool(reader.first_records(topic)[0]) == (topic == "late")
     request = ReprocessRequest(visit_counts(topic=topic), span(at("07:00:00"), at("07:10:00")))
     closed = SEVEN + timedelta(hours=1)
     for live in (LiveQuery("here", 5, closed, {0: 2, 1: 5}), None):
@@ -383,10 +387,10 @@ def test_an_archive_that_begins_late_is_refused(spark: "SparkSession", tmp_path:
         check_beginning(spark, reader, make_plan(request, reader, live, NOW))
 
 
-def test_the_newest_commits_tell_what_the_history_tells(spark: "SparkSession", tmp_path: Path) -> None:
+def test_the_newest_commits_agree_with_the_history(spark: "SparkSession", tmp_path: Path) -> None:
     pipeline = visit_counts(topic="learnt")
     table = write_archive(spark, tmp_path, pipeline, [[event(at("07:00:00"))], [event(at("07:01:00"))]])
     reader = ArchiveReader(table)
     assert read_archived_offsets(spark, table, reader.version) == read_archived_offsets(spark, table)
-    assert all(one.begins is not None for one in reader._files)
+    assert all(file.first_record is not None for file in reader._files)
     wait_until_archived(spark, None, table, "learnt", LiveQuery("here", 5, SEVEN, {0: 2}), lambda text: None)

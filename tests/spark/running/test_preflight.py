@@ -21,7 +21,7 @@ from respool.running.preflight import Preflight, lines, preflight, shape_of
 from respool.storage.local import LocalReader
 from respool.testing import run_batches
 from respool.visits.events import ROCKSDB
-from support import golden
+from support import checkpoints
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,8 +57,8 @@ def kept(variables: dict[str, tuple[str, str]], mode: str = "EventTime") -> Tran
                 self._all = [getattr(handle, sort)(name, schema) for name, (sort, schema) in variables.items()]
 
             def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
-                for (sort, _), one in zip(variables.values(), self._all, strict=True):
-                    one.put([(1,)]) if sort == "getListState" else one.update((1,))
+                for (sort, _), variable in zip(variables.values(), self._all, strict=True):
+                    variable.put([(1,)]) if sort == "getListState" else variable.update((1,))
                 return iter(())
 
             def close(self) -> None:
@@ -78,7 +78,7 @@ def joined(*columns: str) -> Transform:
 
         left, right = events.alias("l"), events.alias("r")
         both = left.join(right, F.expr("l.key = r.page AND l.at = r.at"))
-        return both.select("r.amount", *(f"l.{one}" for one in columns))
+        return both.select("r.amount", *(f"l.{column}" for column in columns))
 
     return transform
 
@@ -141,21 +141,21 @@ def made(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Cal
     """The checkpoint of a pipeline that ran one batch; each runs once."""
     known: dict[int, Path] = {}
 
-    def make(one: Pipeline) -> Path:
-        if id(one) not in known:
-            known[id(one)] = tmp_path_factory.mktemp("made") / "checkpoint"
-            run_batches(spark, one, [[EVENT]], known[id(one)])
-        return known[id(one)]
+    def make(pipeline: Pipeline) -> Path:
+        if id(pipeline) not in known:
+            known[id(pipeline)] = tmp_path_factory.mktemp("made") / "checkpoint"
+            run_batches(spark, pipeline, [[EVENT]], known[id(pipeline)])
+        return known[id(pipeline)]
 
     return make
 
 
-def told(spark: "SparkSession", old: Pipeline, new: Pipeline, made: Path) -> Preflight:
+def preflight_of(spark: "SparkSession", old: Pipeline, new: Pipeline, made: Path) -> Preflight:
     checkpoint = CheckpointSnapshot(LocalReader(made))
-    found = preflight(spark, new, checkpoint, checkpoint.commits[-1], fingerprint_of(old), fingerprint_of(new))
-    first, *others = found.blocking
+    result = preflight(spark, new, checkpoint, checkpoint.commits[-1], fingerprint_of(old), fingerprint_of(new))
+    first, *others = result.blocking
     assert first.startswith(NEVER)
-    return replace(found, blocking=tuple(others))
+    return replace(result, blocking=tuple(others))
 
 
 @pytest.mark.parametrize(("old", "new", "notes"), STARTS)
@@ -167,11 +167,11 @@ def test_what_is_not_blocked_starts(
     new: Pipeline,
     notes: list[str],
 ) -> None:
-    found = told(spark, old, new, made(old))
-    assert not found.blocking
+    result = preflight_of(spark, old, new, made(old))
+    assert not result.blocking
     for note in notes:
-        assert any(note in one for one in found.notes), found.notes
-    assert lines(found)[-1] == "Spark starts the changed pipeline from the savepoint."
+        assert any(note in text for text in result.notes), result.notes
+    assert lines(result)[-1] == "Spark starts the changed pipeline from the savepoint."
     shutil.copytree(made(old), tmp_path / "started")
     assert run_batches(spark, new, [[EVENT]], tmp_path / "started")
 
@@ -185,36 +185,38 @@ def test_what_is_blocked_fails(
     new: Pipeline,
     why: str,
 ) -> None:
-    found = told(spark, old, new, made(old))
-    assert any(why in one for one in found.blocking), found.blocking
-    assert lines(found)[-1] == "Spark does not start this pipeline from the savepoint."
+    result = preflight_of(spark, old, new, made(old))
+    assert any(why in text for text in result.blocking), result.blocking
+    assert lines(result)[-1] == "Spark does not start this pipeline from the savepoint."
     shutil.copytree(made(old), tmp_path / "started")
     with pytest.raises(Exception, match=r"STATE|state|None.get|NOT_MATCH|NumberFormat"):
         run_batches(spark, new, [[EVENT]], tmp_path / "started")
 
 
 @pytest.mark.parametrize("old", [TOTAL, KEPT])
-def test_a_pipeline_that_has_not_changed_has_nothing_to_tell(
+def test_an_unchanged_pipeline_has_nothing_to_report(
     spark: "SparkSession", made: Callable[[Pipeline], Path], old: Pipeline
 ) -> None:
-    found = told(spark, old, old, made(old))
-    assert found == Preflight((), (), ())
-    assert lines(found) == ["Nothing has changed since the savepoint."]
+    result = preflight_of(spark, old, old, made(old))
+    assert result == Preflight((), (), ())
+    assert lines(result) == ["Nothing has changed since the savepoint."]
 
 
-def test_another_topic_is_told(spark: "SparkSession", tmp_path: Path) -> None:
-    checkpoint = CheckpointSnapshot(LocalReader(golden.unpack(tmp_path, "kafka")))
+def test_another_topic_is_reported(spark: "SparkSession", tmp_path: Path) -> None:
+    checkpoint = CheckpointSnapshot(LocalReader(checkpoints.unpack(tmp_path, "kafka")))
     ((topic, _), *_) = kafka_parts(checkpoint.newest_planned().sources[0].end)
     for name in (topic, "other"):
-        one = pipeline(sums(), topic=name)
-        found = preflight(spark, one, checkpoint, checkpoint.commits[-1], None, fingerprint_of(one))
-        assert any("the pipeline reads other, where" in one for one in found.blocking) == (name == "other")
-        assert not found.changes
-        assert any("It is not known which code and settings made the savepoint" in one for one in found.notes)
+        changed = pipeline(sums(), topic=name)
+        result = preflight(spark, changed, checkpoint, checkpoint.commits[-1], None, fingerprint_of(changed))
+        assert any("the pipeline reads other, where" in text for text in result.blocking) == (name == "other")
+        assert not result.changes
+        assert any("It is unknown which code and settings made the savepoint" in text for text in result.notes)
 
 
-def test_the_shape_of_every_pipeline_can_be_had(spark: "SparkSession") -> None:
-    names = {name: [one.kind for one in shape_of(spark, find_pipeline(name), {}).operators] for name in BUILT_IN}
+def test_every_pipeline_has_a_shape(spark: "SparkSession") -> None:
+    names = {
+        name: [operator.kind for operator in shape_of(spark, find_pipeline(name), {}).operators] for name in BUILT_IN
+    }
     assert names == {
         "visit-counts": ["aggregation"],
         "visits-archive": [],
@@ -228,12 +230,12 @@ def test_the_shape_of_every_pipeline_can_be_had(spark: "SparkSession") -> None:
 
 
 def test_a_join_has_two_sources_and_four_stores(spark: "SparkSession") -> None:
-    found = shape_of(spark, JOIN, {})
-    (join,) = found.operators
-    assert (found.sources, join.kind, len(join.tables)) == (2, "join", 4)
+    query = shape_of(spark, JOIN, {})
+    (join,) = query.operators
+    assert (query.sources, join.kind, len(join.tables)) == (2, "join", 4)
 
 
-def test_a_transform_that_fails_is_told(spark: "SparkSession") -> None:
+def test_a_transform_that_fails_is_reported(spark: "SparkSession") -> None:
     with pytest.raises(PipelineError, match=r"pipeline mine as it is now.*`nothing`"):
         shape_of(spark, pipeline(lambda events: events.select("nothing")), {})
     with pytest.raises(PipelineError, match=r"ZeroDivisionError"):
@@ -262,15 +264,15 @@ def test_schemas_are_compared_as_spark_compares_them(spark: "SparkSession") -> N
     validator = jvm.org.apache.avro.SchemaValidatorBuilder().canReadStrategy().validateAll()
 
     def schema(fields: dict[str, Any], nullable: bool = True) -> Any:
-        one = [{"name": name, "type": kind, "nullable": nullable, "metadata": {}} for name, kind in fields.items()]
-        return {"type": "struct", "fields": one}
+        columns = [{"name": name, "type": kind, "nullable": nullable, "metadata": {}} for name, kind in fields.items()]
+        return {"type": "struct", "fields": columns}
 
-    schemas = [schema({"a": one}) for one in TYPES]
+    schemas = [schema({"a": kind}) for kind in TYPES]
     schemas += [schema({"a": "integer"}, False), schema({"b": "integer"}), schema({"a": "integer", "b": "string"})]
-    theirs = [types.fromJson(json.dumps(one)) for one in schemas]
-    avro = [converters.toAvroTypeWithDefaults(one) for one in theirs]
+    theirs = [types.fromJson(json.dumps(struct)) for struct in schemas]
+    avro = [converters.toAvroTypeWithDefaults(struct) for struct in theirs]
 
-    before = [jvm.java.util.List.of(one) for one in avro]
+    before = [jvm.java.util.List.of(type_) for type_ in avro]
 
     def reads_avro(new: int, old: int) -> bool:
         try:

@@ -47,7 +47,7 @@ def test_a_fork_does_what_the_original_did_and_needs_nothing_of_it(
     assert CheckpointSnapshot(LocalReader(tmp_path / "fork")).query_id != saved.manifest.query_id
 
 
-def test_what_spark_cannot_load_is_told(spark: "SparkSession", tmp_path: Path) -> None:
+def test_state_that_spark_cannot_load_is_reported(spark: "SparkSession", tmp_path: Path) -> None:
     kind = BY_NAME["rocksdb"]
     source = write_files(tmp_path / "input", range(2))
     run(spark, kind, source, tmp_path / "original", 1)

@@ -46,7 +46,7 @@ def visit(event: Event) -> dict[str, str]:
     return {"event_id": "click", "visit_id": event[0], "event_time": event[1].isoformat()}
 
 
-def told(visit_id: str, start: float, end: float, pages: int, is_finished: bool = False) -> Row:
+def published(visit_id: str, start: float, end: float, pages: int, is_finished: bool = False) -> Row:
     return (visit_id, seven(start), seven(end), pages, is_finished, False)
 
 
@@ -77,9 +77,9 @@ def expected(events: Iterable[Event]) -> set[tuple[str, datetime, datetime, int]
     for visit_id, time in events:
         times.setdefault(visit_id, []).append((time - EPOCH) // MICROSECOND)
     return {
-        (visit_id, EPOCH + one.start * MICROSECOND, EPOCH + one.end * MICROSECOND, one.pages)
+        (visit_id, EPOCH + session.start * MICROSECOND, EPOCH + session.end * MICROSECOND, session.pages)
         for visit_id, of_visit in times.items()
-        for one in sessions_of(of_visit, GAP)
+        for session in sessions_of(of_visit, GAP)
     }
 
 
@@ -106,8 +106,8 @@ def test_the_timer_rule_gives_the_transcript_of_the_early_writer(spark: "SparkSe
     records = [[line.strip().encode()] for line in lines.splitlines()]
     batches = run_batches(spark, sessions(rule="timer"), records, checkpoint=tmp_path / "checkpoint")
     assert all(tuple(row) == ("visit_id", "visited_pages", "is_finished") for batch in batches for row in batch.rows)
-    found = [sorted(tuple(row.values()) for row in batch.rows) for batch in batches]
-    assert found == [
+    rows_by_batch = [sorted(tuple(row.values()) for row in batch.rows) for batch in batches]
+    assert rows_by_batch == [
         [("1", 1, False)],
         [],
         [("1", 2, False)],
@@ -122,7 +122,7 @@ def test_the_timer_rule_gives_the_transcript_of_the_early_writer(spark: "SparkSe
     ]
     assert [batch.batch for batch in batches] == list(range(11))
     before = state(spark, tmp_path / "checkpoint", stateVarName="session", batchId="9")
-    assert {one["key"]["visit_id"]: one["value"]["visited_pages"] for one in before} == {"1": 5, "2": 1}
+    assert {entry["key"]["visit_id"]: entry["value"]["visited_pages"] for entry in before} == {"1": 5, "2": 1}
     assert state(spark, tmp_path / "checkpoint", stateVarName="session") == []
     assert state(spark, tmp_path / "checkpoint", readRegisteredTimers="true") == []
 
@@ -137,30 +137,30 @@ def test_the_gap_rule_move_by_move(spark: "SparkSession", tmp_path: Path) -> Non
         [("edge", seven(20)), ("edge", seven(20) + MICROSECOND)],
     ]
     records = [[visit(event) for event in batch] for batch in batches]
-    found = run_batches(spark, sessions(), records, checkpoint=tmp_path / "checkpoint")
+    results = run_batches(spark, sessions(), records, checkpoint=tmp_path / "checkpoint")
     micro = MICROSECOND / timedelta(minutes=1)
-    assert [rows(batch) for batch in found] == [
+    assert [rows(batch) for batch in results] == [
         [
-            told("apart", 0, 0, 1),
-            told("edge", 0, 0, 1),
-            *(told("joined", 0, 0, 1), told("joined", 18, 18, 1)),
-            told("moved", 12, 12, 1),
+            published("apart", 0, 0, 1),
+            published("edge", 0, 0, 1),
+            *(published("joined", 0, 0, 1), published("joined", 18, 18, 1)),
+            published("moved", 12, 12, 1),
         ],
         [],
         [
-            told("apart", 10 + micro, 10 + micro, 1),
-            told("edge", 0, 10, 2),
-            *(withdrawn("joined", 18, 18), told("joined", 0, 18, 3)),
-            *(withdrawn("moved", 12, 12), told("moved", 4, 12, 2)),
+            published("apart", 10 + micro, 10 + micro, 1),
+            published("edge", 0, 10, 2),
+            *(withdrawn("joined", 18, 18), published("joined", 0, 18, 3)),
+            *(withdrawn("moved", 12, 12), published("moved", 4, 12, 2)),
         ],
-        [told("clock", 35, 35, 1)],
-        [told("apart", 0, 0, 1, is_finished=True), told("edge", 0, 10, 2, is_finished=True)],
-        [told("edge", 20 + micro, 20 + micro, 1)],
+        [published("clock", 35, 35, 1)],
+        [published("apart", 0, 0, 1, is_finished=True), published("edge", 0, 10, 2, is_finished=True)],
+        [published("edge", 20 + micro, 20 + micro, 1)],
     ]
-    assert [batch.late_rows for batch in found] == [0, 0, 0, 0, 0, 1]
+    assert [batch.late_rows for batch in results] == [0, 0, 0, 0, 0, 1]
     reading = select_state(CheckpointSnapshot(open_reader(str(tmp_path / "checkpoint"))), StateSelection())
     open_sessions = rows_of(spark, reading, {}, timezone.utc).rows
-    assert [one["visit_id"] for one in open_sessions] == ["apart", "clock", "edge", "joined", "moved"]
+    assert [row["visit_id"] for row in open_sessions] == ["apart", "clock", "edge", "joined", "moved"]
     start = (seven(20) - EPOCH) // MICROSECOND + 1
     assert open_sessions[2] == {"visit_id": "edge", "start_us": start, "end_us": start, "visited_pages": 1}
 
@@ -204,23 +204,23 @@ def test_buckets_are_spread_evenly_over_tasks(spark: "SparkSession") -> None:
     keys = spark.createDataFrame([(key,) for key in bucket_keys(24)], "bucket INT")
     for tasks in (2, 3, 8, 24):
         task = F.pmod(F.hash("bucket"), F.lit(tasks))  # as Spark's shuffle has it
-        found = keys.groupBy(task.alias("task")).count().collect()
-        assert {row["task"]: row["count"] for row in found} == dict.fromkeys(range(tasks), 24 // tasks)
+        counted = keys.groupBy(task.alias("task")).count().collect()
+        assert {row["task"]: row["count"] for row in counted} == dict.fromkeys(range(tasks), 24 // tasks)
 
 
 def batch(spark: "SparkSession", pipeline: "Pipeline", events: list[Event]) -> list[Any]:
     frame = spark.createDataFrame(events, "visit_id STRING, event_time TIMESTAMP")
-    found: list[Any] = pipeline.transform(frame).toArrow().to_pylist()
-    return found
+    rows_out: list[Any] = pipeline.transform(frame).toArrow().to_pylist()
+    return rows_out
 
 
-def test_a_batch_tells_the_final_sessions_only(spark: "SparkSession") -> None:
+def test_a_batch_returns_only_the_final_sessions(spark: "SparkSession") -> None:
     events = generated(0, 1000, 20, AUTUMN)
     far = [("far", datetime(1, 1, 2, tzinfo=timezone.utc)), ("far", datetime(9999, 12, 30, tzinfo=timezone.utc))]
-    found = rows(BatchResult(0, batch(spark, sessions(), [*events, *far])))
-    assert {row[:4] for row in found} == expected([*events, *far])
-    assert len(found) == len(expected([*events, *far]))
-    assert {row[4:] for row in found} == {(True, False)}
+    sessions_out = rows(BatchResult(0, batch(spark, sessions(), [*events, *far])))
+    assert {row[:4] for row in sessions_out} == expected([*events, *far])
+    assert len(sessions_out) == len(expected([*events, *far]))
+    assert {row[4:] for row in sessions_out} == {(True, False)}
 
 
 def test_a_batch_by_the_timer_rule_is_refused(spark: "SparkSession") -> None:
@@ -244,8 +244,8 @@ def test_a_withdrawn_session_is_a_tombstone_on_kafka(
     assert sessions(rule="timer").sink == KafkaSink("visit_sessions", ("visit_id",))
     frame = spark.createDataFrame([("1", 0, True), ("1", 3, False), ("2", 4, None)], "id STRING, n INT, gone BOOLEAN")
     KafkaSink(topic, key=("id", "n"), withdrawn="gone").write(frame, WriteContext("sessions", 0, kafka, tmp_path))
-    found = {record.key: record.value for record in consumer.read(kafka, topic)}
-    assert {key: value and json.loads(value) for key, value in found.items()} == {
+    records_by_key = {record.key: record.value for record in consumer.read(kafka, topic)}
+    assert {key: value and json.loads(value) for key, value in records_by_key.items()} == {
         b'{"id":"1","n":0}': None,
         b'{"id":"1","n":3}': {"id": "1", "n": 3},
         b'{"id":"2","n":4}': {"id": "2", "n": 4},

@@ -36,7 +36,7 @@ COLUMNS = (
 
 
 def rows(spark: "SparkSession", *micros: int) -> "DataFrame":
-    times = [(START + timedelta(microseconds=one),) for one in micros]
+    times = [(START + timedelta(microseconds=micro),) for micro in micros]
     return spark.createDataFrame(times, "at TIMESTAMP").selectExpr(*COLUMNS)
 
 
@@ -50,8 +50,8 @@ def paris(spark: "SparkSession") -> "SparkSession":
 def test_whole_milliseconds_are_rendered_as_spark_renders_them(paris: "SparkSession") -> None:
     frame = rows(paris, 0, 1000, 123_000, 999_000)
     names = ", ".join(f"`{name.replace('`', '``')}`" for name in frame.columns)
-    found = frame.selectExpr(f"to_json(struct({names})) AS spark", f"{json_of(frame.schema, frame.columns)} AS own")
-    for row in found.collect():
+    rendered = frame.selectExpr(f"to_json(struct({names})) AS spark", f"{json_of(frame.schema, frame.columns)} AS own")
+    for row in rendered.collect():
         assert row.own == row.spark
 
 
@@ -83,8 +83,8 @@ def test_only_the_time_that_has_microseconds_shows_them(spark: "SparkSession") -
 def test_results_of_the_same_millisecond_have_keys_of_their_own(
     spark: "SparkSession", sink: KafkaSink | DeltaSink
 ) -> None:
-    found = sink.render(rows(spark, 123_456, 123_789, 123_000)).collect()
-    assert len({bytes(row.key) for row in found}) == 3
+    rendered = sink.render(rows(spark, 123_456, 123_789, 123_000)).collect()
+    assert len({bytes(row.key) for row in rendered}) == 3
 
 
 def test_what_a_table_holds_is_rendered_as_what_is_computed(spark: "SparkSession", tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_what_a_table_holds_is_rendered_as_what_is_computed(spark: "SparkSession
 @hypothesis_settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(micros=st.sets(st.integers(-6 * 10**14, 10**16), min_size=50))  # before, offsets of Paris have seconds
 def test_a_rendered_time_is_read_back_exactly(paris: "SparkSession", micros: set[int]) -> None:
-    times = paris.createDataFrame([(one,) for one in micros], "micros BIGINT").selectExpr(
+    times = paris.createDataFrame([(micro,) for micro in micros], "micros BIGINT").selectExpr(
         "micros", "timestamp_micros(micros) AS at"
     )
     read = times.selectExpr(

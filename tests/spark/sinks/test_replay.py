@@ -46,7 +46,7 @@ def feed(home: Path, *batches: int) -> None:
     for batch in batches:
         ids = [*range(batch * 5, batch * 5 + 5), max(0, batch * 5 - 3)]
         file = home / "in" / f"{batch:04}.json"
-        file.write_text("".join(json.dumps({"id": one}) + "\n" for one in ids))
+        file.write_text("".join(json.dumps({"id": id_}) + "\n" for id_ in ids))
         os.utime(file, (1_757_000_000 + batch,) * 2)
 
 
@@ -84,9 +84,9 @@ def test_a_delta_table_follows_its_query(spark: "SparkSession", tmp_path: Path, 
     name, everything = query_id(tmp_path), list(range(15))
     assert delta_ids(spark, tmp_path) == everything
 
-    told = refusal(checkpoint_command("rewind", "--to-batch", "1", *sink))
-    assert "would skip batches 1 to 2" in told
-    assert "--restore-sink" in told
+    message = refusal(checkpoint_command("rewind", "--to-batch", "1", *sink))
+    assert "would skip batches 1 to 2" in message
+    assert "--restore-sink" in message
 
     succeed(checkpoint_command("rewind", "--to-batch", "1", *sink, "--restore-sink"))
     assert delta_ids(spark, tmp_path) == list(range(5))
@@ -108,8 +108,8 @@ def test_a_delta_table_that_spark_restores(spark: "SparkSession", tmp_path: Path
     spark.sql(f"CREATE TABLE {table} (id INT) USING delta TBLPROPERTIES ('delta.enableRowTracking'='true')")
     feed(tmp_path, *range(2))
     run(spark, tmp_path, to_delta(tmp_path))
-    told = refusal(checkpoint_command("rewind", "--to-batch", "1", *sink, "--restore-sink"))
-    assert "RESTORE TABLE … TO VERSION AS OF 1 in Spark" in told
+    message = refusal(checkpoint_command("rewind", "--to-batch", "1", *sink, "--restore-sink"))
+    assert "RESTORE TABLE … TO VERSION AS OF 1 in Spark" in message
     spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF 1")
     old = query_id(tmp_path)
     succeed(checkpoint_command("rewind", "--to-batch", "1", *sink, "--new-query-id"))
@@ -117,8 +117,8 @@ def test_a_delta_table_that_spark_restores(spark: "SparkSession", tmp_path: Path
     run(spark, tmp_path, to_delta(tmp_path))
     assert delta_ids(spark, tmp_path) == list(range(10))
 
-    told = refusal(checkpoint_command("rewind", "--to-batch", "0", *sink, "--restore-sink"))
-    assert "RESTORE TABLE … TO VERSION AS OF 0 in Spark" in told  # before batch 0, under the older id
+    message = refusal(checkpoint_command("rewind", "--to-batch", "0", *sink, "--restore-sink"))
+    assert "RESTORE TABLE … TO VERSION AS OF 0 in Spark" in message  # before batch 0, under the older id
 
 
 def test_a_function_that_writes_delta_under_its_own_app_id(

@@ -34,12 +34,12 @@ def make(spark: "SparkSession") -> Callable[[str], Any]:
 
 
 def _tree(folder: Path) -> dict[str, tuple[int, bytes | str | None]]:
-    found: dict[str, tuple[int, bytes | str | None]] = {}
+    tree: dict[str, tuple[int, bytes | str | None]] = {}
     for path in sorted(folder.rglob("*")):
         mode = stat.S_IMODE(path.lstat().st_mode)
         content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
-        found[path.relative_to(folder).as_posix()] = (mode, content)
-    return found
+        tree[path.relative_to(folder).as_posix()] = (mode, content)
+    return tree
 
 
 def test_a_file_system_writes_what_hadoops_does(

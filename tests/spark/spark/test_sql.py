@@ -25,14 +25,14 @@ _types = st.recursive(
         st.tuples(inner, inner).map(lambda pair: f"map<{pair[0]},{pair[1]}>"),
         st.lists(
             st.tuples(_names, st.sampled_from([": ", " ", ":"]), inner, st.sampled_from(["", " NOT NULL"])), max_size=3
-        ).map(lambda fields: f"struct<{', '.join(''.join(one) for one in fields)}>"),
+        ).map(lambda fields: f"struct<{', '.join(''.join(field) for field in fields)}>"),
     ),
     max_leaves=4,
 )
 _fields = st.tuples(
     _names, st.sampled_from([" ", ": "]), _types, st.sampled_from(["", " not null", " COMMENT 'x'", " x"])
 )
-_schemas = st.lists(_fields, max_size=3).map(lambda fields: ", ".join("".join(one) for one in fields))
+_schemas = st.lists(_fields, max_size=3).map(lambda fields: ", ".join("".join(field) for field in fields))
 
 
 @hypothesis_settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -48,7 +48,7 @@ def test_schemas_are_read_as_spark_reads_them(spark: "SparkSession", text: str) 
     except PySparkException:
         expected = None
     try:
-        found = parse_ddl(text)
+        schema = parse_ddl(text)
     except DdlError:
-        found = None
-    assert found == (expected if isinstance(expected, StructType) else None)
+        schema = None
+    assert schema == (expected if isinstance(expected, StructType) else None)

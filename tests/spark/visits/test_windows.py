@@ -56,30 +56,32 @@ def iso(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def upsert(found: list[Any]) -> dict[datetime, int]:
-    return {row["window"]["start"]: row["count"] for batch in found for row in batch.rows}
+def upsert(batches: list[Any]) -> dict[datetime, int]:
+    return {row["window"]["start"]: row["count"] for batch in batches for row in batch.rows}
 
 
 @few
 @given(steps=batches)
 def test_update_mode_ends_as_the_model_says(spark: "SparkSession", steps: list[list[datetime]]) -> None:
     pipeline = find_pipeline("visit-windows")
-    found = run_batches(spark, pipeline, [[{"visit_id": 1, "event_time": iso(one)} for one in step] for step in steps])
-    assert upsert(found) == model(steps, timedelta(minutes=10), timedelta(minutes=20))
+    batches = run_batches(
+        spark, pipeline, [[{"visit_id": 1, "event_time": iso(time)} for time in step] for step in steps]
+    )
+    assert upsert(batches) == model(steps, timedelta(minutes=10), timedelta(minutes=20))
 
 
 @few
 @given(steps=batches)
 def test_browsers_in_update_mode_end_as_the_model_says(spark: "SparkSession", steps: list[list[datetime]]) -> None:
     """Each browser gets the same visits, so each must say the same."""
-    found = run_batches(
+    batches = run_batches(
         spark,
         find_pipeline("browser-stats-stateful", {"window": "10m"}),
-        [[{"browser": name, "eventTime": iso(one)} for one in step for name in ("a", "b")] for step in steps],
+        [[{"browser": name, "eventTime": iso(time)} for time in step for name in ("a", "b")] for step in steps],
     )
     wanted = model(steps, timedelta(minutes=10), timedelta(minutes=20))
     for name in ("a", "b"):
-        rows = [row for batch in found for row in batch.rows if row["browser"] == name]
+        rows = [row for batch in batches for row in batch.rows if row["browser"] == name]
         assert {row["window"]["start"]: row["count"] for row in rows} == wanted
 
 
@@ -88,12 +90,14 @@ def test_browsers_in_update_mode_end_as_the_model_says(spark: "SparkSession", st
 def test_append_mode_says_each_window_once_when_it_is_over(spark: "SparkSession", steps: list[list[datetime]]) -> None:
     steps = [*steps, [FUTURE]]
     pipeline = find_pipeline("visit-counts")
-    found = run_batches(spark, pipeline, [[{"visit_id": 1, "event_time": iso(one)} for one in step] for step in steps])
-    said = [row["window"]["start"] for batch in found for row in batch.rows]
+    batches = run_batches(
+        spark, pipeline, [[{"visit_id": 1, "event_time": iso(time)} for time in step] for step in steps]
+    )
+    said = [row["window"]["start"] for batch in batches for row in batch.rows]
     assert len(said) == len(set(said))
     wanted = model(steps, timedelta(minutes=10), timedelta(minutes=10))
     del wanted[floor(FUTURE, timedelta(minutes=10))]  # open still
-    assert upsert(found) == wanted
+    assert upsert(batches) == wanted
 
 
 def test_both_daylight_saving_nights_are_counted_hour_by_hour(spark: "SparkSession") -> None:
@@ -102,8 +106,8 @@ def test_both_daylight_saving_nights_are_counted_hour_by_hour(spark: "SparkSessi
     # 02:30 on the clock does not exist in spring and is read as 03:30; in autumn the first of two is taken.
     naive = ["2025-03-30T01:30:00", "2025-03-30T02:30:00", "2025-03-30T03:30:00", "2025-10-26T02:30:00"]
     exact = ["2025-10-26T02:30:00+02:00", "2025-10-26T02:30:00+01:00"]
-    found = run_batches(spark, pipeline, [[{"visit_id": 1, "event_time": time} for time in naive + exact]])
-    assert upsert(found) == {
+    batches = run_batches(spark, pipeline, [[{"visit_id": 1, "event_time": time} for time in naive + exact]])
+    assert upsert(batches) == {
         datetime(2025, 3, 30, 1, tzinfo=PARIS): 1,
         datetime(2025, 3, 30, 3, tzinfo=PARIS): 2,
         datetime(2025, 10, 26, 0, tzinfo=UTC): 2,
@@ -131,7 +135,7 @@ def test_a_stateless_pipeline_forgets_and_a_stateful_one_adds_up(spark: "SparkSe
     ]
     counts = {}
     for name in ("browser-stats-stateless", "browser-stats-stateful"):
-        found = run_batches(spark, find_pipeline(name), steps)
-        counts[name] = [{row["browser"]: row["count"] for row in batch.rows} for batch in found if batch.rows]
+        batches = run_batches(spark, find_pipeline(name), steps)
+        counts[name] = [{row["browser"]: row["count"] for row in batch.rows} for batch in batches if batch.rows]
     assert counts["browser-stats-stateless"] == [{"Firefox": 1, "Chrome": 1}, {"Firefox": 2}]
     assert counts["browser-stats-stateful"] == [{"Firefox": 1, "Chrome": 1}, {"Firefox": 3}]

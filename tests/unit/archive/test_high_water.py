@@ -14,10 +14,10 @@ from respool.archive.reader import ArchiveReader
 from respool.reprocess import completeness
 from respool.reprocess.completeness import check_beginning
 from respool.reprocess.live import LiveQuery
-from respool.reprocess.plan import Plan, ReprocessRequest
+from respool.reprocess.plan import ReprocessPlan, ReprocessRequest
 from respool.times import Span
 from respool.visits.counts import visit_counts
-from support.archives import plan_of, write_part
+from support.archive import plan_of, write_part
 
 SEVEN = datetime(2025, 9, 4, 7, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)
@@ -36,7 +36,7 @@ def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completeness, "read", ask)
 
 
-def planned(table: str, ends: dict[int, int] | None, topic: str, start: datetime = SEVEN) -> Plan:
+def planned(table: str, ends: dict[int, int] | None, topic: str, start: datetime = SEVEN) -> ReprocessPlan:
     live = None if ends is None else LiveQuery("here", 5, SEVEN + 9 * HOUR, ends)
     return plan_of(ReprocessRequest(visit_counts(topic=topic), Span(start, start + timedelta(minutes=10))), table, live)
 
@@ -58,7 +58,7 @@ def check(folder: Path, parts: Sequence[Part], ends: dict[int, int] | None, topi
         ([(0, 7, SEVEN - HOUR), (0, 9, SEVEN)], None),
     ],
 )
-def test_statistics_alone_tell_that_nothing_is_lacking(
+def test_statistics_alone_prove_that_nothing_is_missing(
     tmp_path: Path, parts: list[Part], ends: dict[int, int] | None
 ) -> None:
     check(tmp_path, parts, ends)
@@ -90,7 +90,7 @@ def test_the_records_are_asked_when_statistics_are_cut(tmp_path: Path) -> None:
 def test_the_records_are_asked_when_a_file_mixes_partitions(tmp_path: Path) -> None:
     write_part(tmp_path, "visits", [(0, 0, SEVEN), (1, 0, SEVEN)])
     reader = ArchiveReader(str(tmp_path))
-    assert reader.beginnings("visits") == ([], False)
+    assert reader.first_records("visits") == ([], False)
     with pytest.raises(SparkIsAskedError):
         check_beginning(None, reader, planned(str(tmp_path), {0: 1, 1: 1}, "visits"))  # type: ignore[arg-type]
 
@@ -110,7 +110,7 @@ def test_the_records_are_asked_when_a_file_has_no_statistics(tmp_path: Path, los
         check(tmp_path, [], {0: 1})
 
 
-def test_what_another_topic_has_tells_nothing_of_this_one(tmp_path: Path) -> None:
+def test_an_archive_of_another_topic_proves_nothing(tmp_path: Path) -> None:
     write_part(tmp_path, "others", [(0, 0, SEVEN)])
     with pytest.raises(SparkIsAskedError):
         check(tmp_path, [(0, 1, SEVEN)], {0: 3})
@@ -135,16 +135,16 @@ OLD, HISTORY = ArchivedOffsets(3, {("visits", 0): 7}), ArchivedOffsets(1)
         ({4: commit(OLD)}, None, HISTORY),
     ],
 )
-def test_the_newest_commits_tell_what_is_archived(
+def test_the_newest_commits_say_what_is_archived(
     monkeypatch: pytest.MonkeyPatch, commits: dict[int, str], newest: int | None, expected: ArchivedOffsets
 ) -> None:
     monkeypatch.setattr(high_water, "read_delta_commit", lambda spark, table, version: commits.get(version))
-    monkeypatch.setattr(high_water, "_learn_from_history", lambda spark, table: HISTORY)
+    monkeypatch.setattr(high_water, "_from_history", lambda spark, table: HISTORY)
     assert read_archived_offsets(None, "table", newest) == expected  # type: ignore[arg-type]
 
 
 def test_commits_of_this_machine_are_read_without_the_jvm(tmp_path: Path) -> None:
     write_part(tmp_path, "visits", [(0, 0, SEVEN)])
     write_part(tmp_path, "visits", [(0, 1, SEVEN)])
-    found = high_water.catch_up(None, str(tmp_path), ArchivedOffsets(-1))  # type: ignore[arg-type]
-    assert found == ArchivedOffsets(1, {("visits", 0): 1})
+    offsets = high_water.catch_up(None, str(tmp_path), ArchivedOffsets(-1))  # type: ignore[arg-type]
+    assert offsets == ArchivedOffsets(1, {("visits", 0): 1})

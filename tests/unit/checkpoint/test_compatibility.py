@@ -11,7 +11,7 @@ from respool.checkpoint.query_shape import QueryShape, query_shape
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import CheckpointError
 from respool.storage.local import LocalReader
-from support import golden
+from support import checkpoints
 
 
 def shape(folder: Path) -> QueryShape:
@@ -23,27 +23,27 @@ def shape(folder: Path) -> QueryShape:
 def shapes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, QueryShape]:
     """The shapes of some golden checkpoints, none of them where it was recorded."""
     kinds = ("hdfs", "operators", "session", "join", "join-families", "transform", "stateless")
-    return {kind: shape(golden.unpack(tmp_path_factory.mktemp("golden"), kind)) for kind in kinds}
+    return {kind: shape(checkpoints.unpack(tmp_path_factory.mktemp("golden"), kind)) for kind in kinds}
 
 
 def test_a_query_fits_its_own_checkpoint(shapes: dict[str, QueryShape]) -> None:
-    for one in shapes.values():
-        assert compare(one, one) == Compatibility((), ())
+    for query in shapes.values():
+        assert compare(query, query) == Compatibility((), ())
 
 
 def test_older_sparks_write_what_can_be_read(tmp_path: Path, shapes: dict[str, QueryShape]) -> None:
-    for version in golden.versions():
+    for version in checkpoints.versions():
         for kind in ("hdfs", "join", "transform"):
-            found = shape(golden.unpack(tmp_path / version, kind, version))
-            assert compare(found, shapes[kind]) == Compatibility((), ())
+            older = shape(checkpoints.unpack(tmp_path / version, kind, version))
+            assert compare(older, shapes[kind]) == Compatibility((), ())
 
 
-def test_a_shape_tells_operators_tables_and_schemas(shapes: dict[str, QueryShape]) -> None:
+def test_a_shape_has_operators_tables_and_schemas(shapes: dict[str, QueryShape]) -> None:
     (aggregation,) = shapes["hdfs"].operators
     assert (shapes["hdfs"].sources, shapes["hdfs"].partitions, aggregation.name) == (1, 2, "stateStoreSave")
     assert ddl(aggregation.tables[0].key) == "key STRING, _groupingexpression INT"
     assert ddl(aggregation.tables[0].value) == "count BIGINT NOT NULL, sum BIGINT"
-    assert [one.kind for one in shapes["operators"].operators] == ["aggregation", "deduplication"]
+    assert [operator.kind for operator in shapes["operators"].operators] == ["aggregation", "deduplication"]
     for kind in ("join", "join-families"):
         (join,) = shapes[kind].operators
         assert (shapes[kind].sources, len(join.tables)) == (2, 4)
@@ -60,7 +60,7 @@ def test_a_shape_tells_operators_tables_and_schemas(shapes: dict[str, QueryShape
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "reason"),
     [
         ("hdfs", "operators", "operator 1 (deduplication) is new"),
         ("operators", "hdfs", "operator 1 (deduplication) was removed"),
@@ -71,24 +71,24 @@ def test_a_shape_tells_operators_tables_and_schemas(shapes: dict[str, QueryShape
         ("hdfs", "join", "the query had 1 source and has 2 now"),
     ],
 )
-def test_another_query_does_not_fit(shapes: dict[str, QueryShape], old: str, new: str, told: str) -> None:
-    assert any(told in one for one in compare(shapes[old], shapes[new]).blocking)
+def test_another_query_does_not_fit(shapes: dict[str, QueryShape], old: str, new: str, reason: str) -> None:
+    assert any(reason in difference for difference in compare(shapes[old], shapes[new]).blocking)
 
 
 def test_what_was_lost_is_not_compared_as_spark_does_not(tmp_path: Path, shapes: dict[str, QueryShape]) -> None:
-    folder = golden.unpack(tmp_path, "hdfs")
+    folder = checkpoints.unpack(tmp_path, "hdfs")
     shutil.rmtree(folder / "state/0/0/_metadata")
-    found = compare(shape(folder), shapes["hdfs"])
-    assert not found.blocking
-    assert found.notes == ("operator 0 (aggregation) has lost its schemas: Spark starts without comparing them.",)
+    damaged = compare(shape(folder), shapes["hdfs"])
+    assert not damaged.blocking
+    assert damaged.notes == ("operator 0 (aggregation) has lost its schemas: Spark starts without comparing them.",)
     shutil.rmtree(folder / "state/0/_metadata")
-    found = compare(shape(folder), shapes["session"])
-    assert not found.blocking
-    assert "has lost its metadata" in found.notes[0]
+    damaged = compare(shape(folder), shapes["session"])
+    assert not damaged.blocking
+    assert "has lost its metadata" in damaged.notes[0]
 
 
-def test_a_damaged_schema_is_told(tmp_path: Path) -> None:
-    folder = golden.unpack(tmp_path, "hdfs")
+def test_a_damaged_schema_is_reported(tmp_path: Path) -> None:
+    folder = checkpoints.unpack(tmp_path, "hdfs")
     file = folder / "state/0/0/_metadata/schema"
     file.write_bytes(file.read_bytes()[:-9])
     with pytest.raises(CheckpointError, match="state/0/0/_metadata/schema is damaged"):
@@ -102,8 +102,8 @@ def test_in_avro_values_of_every_run_must_be_readable(shapes: dict[str, QuerySha
 
         (transform,) = shapes["transform"].operators
         tables = [
-            replace(one, value=value(old), older=tuple(map(value, older))) if one.name == "rows" else one
-            for one in transform.tables
+            replace(table, value=value(old), older=tuple(map(value, older))) if table.name == "rows" else table
+            for table in transform.tables
         ]
         conf = {"spark.sql.streaming.stateStore.encodingFormat": "avro"}
         return replace(shapes["transform"], operators=(replace(transform, tables=tuple(tables)),), conf=conf)

@@ -17,8 +17,8 @@ from respool.cli.commands import checkpoint as cli
 from respool.cli.render.checkpoint import rewind_line
 from respool.errors import CheckpointError
 from respool.storage.local import LocalReader
-from support import golden
-from support.damages import settled, written
+from support import checkpoints
+from support.checkpoints import settled, written
 
 PROVIDER = "com.example.CloudStateStoreProvider"
 CONF = "spark.sql.streaming."
@@ -56,21 +56,23 @@ def planned(path: Path, batch: int) -> RewindPlan:
 
 
 def remedies(path: Path) -> str:
-    return "\n".join(one.remedy for check in verify(opened(path)) for one in check.findings)
+    return "\n".join(finding.remedy for check in verify(opened(path)) for finding in check.findings)
 
 
 @pytest.mark.parametrize("kind", ["hdfs", "rocksdb", "transform"])
 def test_an_unknown_state_store_is_named_and_nothing_is_recommended(
     tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = settled(golden.unpack(tmp_path, kind))
+    path = settled(checkpoints.unpack(tmp_path, kind))
     edit_conf(path, {f"{CONF}stateStore.providerClass": PROVIDER})
     for file in [*path.glob("state/*/*/*.delta"), *path.glob("state/*/*/*.zip"), *path.glob("state/*/*/*.changelog")]:
         file.rename(file.with_suffix(".cloud"))
-    (told,) = [one for check in verify(opened(path)) for one in check.findings if one.status == "unchecked"]
-    assert PROVIDER in told.what
-    assert "respool cannot read" in told.what
-    assert not [one for check in verify(opened(path)) for one in check.findings if one.status == "broken"]
+    (unchecked,) = [
+        finding for check in verify(opened(path)) for finding in check.findings if finding.status == "unchecked"
+    ]
+    assert PROVIDER in unchecked.what
+    assert "respool cannot read" in unchecked.what
+    assert not [finding for check in verify(opened(path)) for finding in check.findings if finding.status == "broken"]
     assert "rewind" not in remedies(path)
     cli.verify(str(path), home=tmp_path)
     assert "not everything could be checked" in capsys.readouterr().out
@@ -82,32 +84,32 @@ def test_an_unknown_state_store_is_named_and_nothing_is_recommended(
     assert "--to-batch" not in rewind_line(summary)
 
 
-def test_other_damage_beside_an_unknown_state_store_recommends_nothing_either(tmp_path: Path) -> None:
-    path = golden.unpack(tmp_path, "hdfs")
+def test_other_damage_next_to_an_unknown_state_store_recommends_nothing_either(tmp_path: Path) -> None:
+    path = checkpoints.unpack(tmp_path, "hdfs")
     edit_conf(path, {f"{CONF}stateStore.providerClass": PROVIDER})
     written(path / "offsets/12", "x")
     written(path / "commits/13", "x")
     written(path / "metadata", "x")
-    assert [one for check in verify(opened(path)) for one in check.findings if one.status == "broken"]
+    assert [finding for check in verify(opened(path)) for finding in check.findings if finding.status == "broken"]
     assert "rewind" not in remedies(path)
 
 
 def test_a_query_without_state_can_name_any_state_store(tmp_path: Path) -> None:
-    path = golden.unpack(tmp_path, "stateless")
+    path = checkpoints.unpack(tmp_path, "stateless")
     edit_conf(path, {f"{CONF}stateStore.providerClass": PROVIDER})
     assert all(check.status == "ok" for check in verify(opened(path)))
     assert planned(path, 5).batch == 5
 
 
 def test_a_schema_and_operator_metadata_of_a_newer_version_are_not_to_be_deleted(tmp_path: Path) -> None:
-    path = golden.unpack(tmp_path, "hdfs")
+    path = checkpoints.unpack(tmp_path, "hdfs")
     schema = path / "state/0/0/_metadata/schema"
     written(schema, schema.read_bytes().replace(b"\0\x02v2", b"\0\x02v7", 1))
     metadata = path / "state/0/_metadata/metadata"
     written(metadata, re.sub("^v1", "v7", metadata.read_text()))
-    found = [one for check in verify(opened(path)) for one in check.findings]
-    assert {one.status for one in found} == {"unchecked"}
-    assert [one.what.split(" has format version v7")[0] for one in found] == [
+    findings = [finding for check in verify(opened(path)) for finding in check.findings]
+    assert {finding.status for finding in findings} == {"unchecked"}
+    assert [finding.what.split(" has format version v7")[0] for finding in findings] == [
         "state/0/_metadata/metadata",
         "state/0/0/_metadata/schema",
     ]
@@ -115,24 +117,24 @@ def test_a_schema_and_operator_metadata_of_a_newer_version_are_not_to_be_deleted
 
 
 def test_operator_metadata_of_runs_of_a_newer_version_recommends_no_rewind(tmp_path: Path) -> None:
-    path = settled(golden.unpack(tmp_path, "transform"))
+    path = settled(checkpoints.unpack(tmp_path, "transform"))
     for file in path.glob("state/0/_metadata/v2/[0-9]*"):
         written(file, re.sub("^v2", "v7", file.read_text()))
-    assert "unchecked" in {one.status for check in verify(opened(path)) for one in check.findings}
+    assert "unchecked" in {finding.status for check in verify(opened(path)) for finding in check.findings}
     assert "rewind" not in remedies(path)
 
 
 def test_an_unknown_codec_is_named(tmp_path: Path) -> None:
-    path = golden.unpack(tmp_path, "hdfs")
+    path = checkpoints.unpack(tmp_path, "hdfs")
     edit_conf(path, {f"{CONF}stateStore.compression.codec": "com.example.Codec"})
-    (found,) = [one for check in verify(opened(path)) for one in check.findings]
-    assert (found.status, "com.example.Codec" in found.what) == ("unchecked", True)
+    (unchecked,) = [finding for check in verify(opened(path)) for finding in check.findings]
+    assert (unchecked.status, "com.example.Codec" in unchecked.what) == ("unchecked", True)
 
 
-@pytest.mark.parametrize("version", golden.versions())
-def test_tested_versions_are_known_by_their_settings(tmp_path: Path, version: str) -> None:
+@pytest.mark.parametrize("version", checkpoints.versions())
+def test_tested_versions_are_recognized_by_their_settings(tmp_path: Path, version: str) -> None:
     for kind in ("hdfs", "stateless", "rate"):
-        checkpoint = opened(golden.unpack(tmp_path, kind, version))
+        checkpoint = opened(checkpoints.unpack(tmp_path, kind, version))
         writer = writer_of(checkpoint.newest_planned())
         assert writer.tested
         assert version[:3] in writer.versions
@@ -140,13 +142,13 @@ def test_tested_versions_are_known_by_their_settings(tmp_path: Path, version: st
 
 
 @pytest.mark.parametrize("versions", list(KEPT))
-def test_an_older_spark_is_known_by_the_settings_that_it_does_not_keep(tmp_path: Path, versions: str) -> None:
-    path = golden.unpack(tmp_path, "hdfs")
+def test_an_older_spark_is_recognized_by_the_settings_that_it_does_not_record(tmp_path: Path, versions: str) -> None:
+    path = checkpoints.unpack(tmp_path, "hdfs")
     later = list(KEPT)[list(KEPT).index(versions) + 1 :]
-    edit_conf(path, {name: None for one in later for name in KEPT[one]})
+    edit_conf(path, {name: None for version in later for name in KEPT[version]})
     writer = writer_of(opened(path).newest_planned())
     assert writer.versions == versions
-    noted = [one.what for check in verify(opened(path)) for one in check.findings if one.status == "note"]
+    noted = [finding.what for check in verify(opened(path)) for finding in check.findings if finding.status == "note"]
     notes = planned(path, 5).notes
     if versions.startswith("4"):
         assert noted == []
@@ -161,5 +163,5 @@ def test_an_older_spark_is_known_by_the_settings_that_it_does_not_keep(tmp_path:
 
 
 def test_a_path_with_a_percent_sign_is_the_path_itself(tmp_path: Path) -> None:
-    path = golden.unpack(tmp_path / "a%41 b#ü", "transform")
+    path = checkpoints.unpack(tmp_path / "a%41 b#ü", "transform")
     assert all(check.status == "ok" for check in verify(opened(settled(path))))

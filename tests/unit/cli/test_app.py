@@ -61,10 +61,10 @@ def run(respool: str, tmp_path: Path) -> Run:
     return run
 
 
-def fails(result: "subprocess.CompletedProcess[str]", code: int, *told: str) -> None:
+def fails(result: "subprocess.CompletedProcess[str]", code: int, *expected: str) -> None:
     """Expect one message that tells all of this, nothing on standard output, and no stack trace."""
     assert result.returncode == code, result.stderr
-    for words in told:
+    for words in expected:
         assert words in result.stderr
     assert "Traceback" not in result.stderr
     assert result.stdout == ""
@@ -86,7 +86,7 @@ def test_every_command_explains_itself(run: Run, command: str, tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_version_is_told(run: Run) -> None:
+def test_the_version_is_printed(run: Run) -> None:
     assert run("--version").stdout == f"respool {package.__version__}\n"
 
 
@@ -118,7 +118,7 @@ def test_pipelines_are_listed(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["bogus"], "No such command 'bogus'"),
         (["broker", "bogus"], "No such command 'bogus'"),
@@ -135,15 +135,15 @@ def test_pipelines_are_listed(run: Run) -> None:
         (["generate", "--late", "2"], "--late"),
     ],
 )
-def test_wrong_usage_exits_with_2(run: Run, tmp_path: Path, words: list[str], told: str) -> None:
+def test_wrong_usage_exits_with_2(run: Run, tmp_path: Path, words: list[str], message: str) -> None:
     (tmp_path / "mine.py").write_text(MINE)
-    fails(run(*words), 2, told, "--help")
+    fails(run(*words), 2, message, "--help")
     assert not (tmp_path / ".respool").exists()
 
 
-def test_an_unknown_pipeline_is_told_with_the_nearest(run: Run) -> None:
-    told = "There is no pipeline 'micro-bach'. Did you mean 'micro-batch'? The pipelines are: visit-counts, "
-    fails(run("run", "micro-bach"), 1, told, "module:object")
+def test_an_unknown_pipeline_is_reported_with_the_nearest_name(run: Run) -> None:
+    message = "There is no pipeline 'micro-bach'. Did you mean 'micro-batch'? The pipelines are: visit-counts, "
+    fails(run("run", "micro-bach"), 1, message, "module:object")
 
 
 MINE = """
@@ -156,7 +156,7 @@ number = 3
 
 
 @pytest.mark.parametrize(
-    ("source", "name", "told"),
+    ("source", "name", "message"),
     [
         ("", "elsewhere:orders", "The module elsewhere of elsewhere:orders cannot be found. Run respool in its folder"),
         ("", "mine.deeper:orders", "The module mine.deeper of mine.deeper:orders cannot be found"),
@@ -172,21 +172,21 @@ number = 3
         (MINE.replace("ConsoleSink())", "ConsoleSink(), timezone='Mars')"), "mine:other", "'Mars' is not a time zone"),
     ],
 )
-def test_a_pipeline_of_ones_own_that_cannot_be_had_is_told(
-    run: Run, tmp_path: Path, source: str, name: str, told: str
+def test_a_users_pipeline_that_cannot_be_loaded_is_reported(
+    run: Run, tmp_path: Path, source: str, name: str, message: str
 ) -> None:
     (tmp_path / "mine.py").write_text(source)
-    fails(run("run", name), 1, told)
+    fails(run("run", name), 1, message)
     assert not (tmp_path / ".respool").exists()
 
 
-def test_a_pipeline_of_ones_own_is_found_in_the_working_folder(run: Run, tmp_path: Path) -> None:
+def test_a_users_pipeline_is_loaded_from_the_working_folder(run: Run, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE)
     fails(run("run", "mine:other"), 1, "No broker runs")
 
 
 @pytest.mark.parametrize("words", [["broker", "start"], ["jars"]])
-def test_no_java_is_told(run: Run, tmp_path: Path, words: list[str]) -> None:
+def test_no_java_is_reported(run: Run, tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "bin").mkdir()
     result = run(*words, environ={"PATH": str(tmp_path / "bin"), "XDG_CACHE_HOME": str(tmp_path / "cache")})
     fails(result, 1, "No Java was found", "Install a JDK 17 or newer", "JAVA_HOME")
@@ -194,7 +194,7 @@ def test_no_java_is_told(run: Run, tmp_path: Path, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("words", [["broker", "start"], ["jars"]])
-def test_java_11_is_told(run: Run, tmp_path: Path, words: list[str]) -> None:
+def test_java_11_is_refused(run: Run, tmp_path: Path, words: list[str]) -> None:
     java = tmp_path / "jdk" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.22\" 2024-01-16' >&2\n")
@@ -209,24 +209,24 @@ def test_java_11_is_told(run: Run, tmp_path: Path, words: list[str]) -> None:
 @pytest.mark.parametrize(
     "words", [["run", "micro-batch"], ["broker", "start"], ["topic", "list"], ["doctor"], ["jars"]]
 )
-def test_a_misspelt_key_in_the_settings_is_told(run: Run, tmp_path: Path, words: list[str]) -> None:
+def test_a_misspelt_key_in_the_settings_is_reported(run: Run, tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "respool.toml").write_text('time_zone = "UTC"\n')
     fails(run(*words), 1, f"{tmp_path}/respool.toml has an unknown key 'time_zone'. Did you mean 'timezone'?")
     assert files(tmp_path) == {"respool.toml"}
 
 
-def test_a_misspelt_option_of_kafka_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_misspelt_option_of_kafka_is_reported(run: Run, tmp_path: Path) -> None:
     (tmp_path / "respool.toml").write_text(f'bootstrap_servers = "{NO_BROKER}"\n[kafka]\nsasl.mecanism = "PLAIN"\n')
     fails(run("topic", "list"), 1, 'No such configuration property: "sasl.mecanism"', "[kafka] table of respool.toml")
 
 
-def test_a_wrong_time_zone_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_wrong_time_zone_is_reported(run: Run, tmp_path: Path) -> None:
     result = run("run", "micro-batch", "--timezone", "Europe/Pari")
     fails(result, 1, "'Europe/Pari' is not a time zone. Did you mean 'Europe/Paris'?")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_wrong_duration_is_told(run: Run) -> None:
+def test_a_wrong_duration_is_reported(run: Run) -> None:
     fails(run("run", "micro-batch", "--trigger", "20x"), 1, "'20x' is not a duration", "Write for example 20s")
 
 
@@ -237,12 +237,12 @@ def test_a_wrong_duration_is_told(run: Run) -> None:
         *(["generate", "--count", "1"], ["run", "micro-batch"]),
     ],
 )
-def test_without_a_broker_the_next_step_is_told(run: Run, tmp_path: Path, words: list[str]) -> None:
+def test_without_a_broker_the_next_step_is_reported(run: Run, tmp_path: Path, words: list[str]) -> None:
     fails(run(*words), 1, f"No broker runs for the home {tmp_path}/.respool", "respool broker start")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_kafka_that_does_not_answer_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_kafka_that_does_not_answer_is_reported(run: Run, tmp_path: Path) -> None:
     result = run("topic", "list", "--bootstrap-servers", NO_BROKER)
     fails(result, 1, f"No Kafka broker answers at {NO_BROKER}. Check the address", "[kafka] table")
     assert list(tmp_path.iterdir()) == []
@@ -255,13 +255,13 @@ def test_debug_shows_the_stack_trace(run: Run) -> None:
         assert result.stderr.splitlines()[-1].startswith("error: There is no pipeline 'nothing'")
 
 
-def test_a_home_inside_a_file_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_home_inside_a_file_is_reported(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder", encoding="utf-8")
     fails(run("broker", "start", "--home", "file/home"), 1, "file", "--home")
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("checkpoint", "show", "hdfs://nowhere:1/x"), "hdfs://nowhere:1/x cannot be opened"),
         (("checkpoint", "show", "ftp://127.0.0.1:1/x"), "ftp://127.0.0.1:1/x cannot be opened"),
@@ -283,33 +283,33 @@ def test_a_home_inside_a_file_is_told(run: Run, tmp_path: Path) -> None:
         (("run", "sessions", "--bootstrap-servers", "localhost"), "is not HOST:PORT"),
     ],
 )
-def test_what_cannot_be_used_is_told_once(run: Run, words: tuple[str, ...], told: str, tmp_path: Path) -> None:
+def test_unusable_input_is_reported_once(run: Run, words: tuple[str, ...], message: str, tmp_path: Path) -> None:
     result = run(*words)
-    assert told in result.stderr
+    assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert result.stderr.count("error: ") == 1
     assert result.returncode == 1
     assert files(tmp_path) == set()
 
 
-def test_spark_connect_is_told_before_anything_is_started(run: Run) -> None:
+def test_spark_connect_is_refused_before_anything_is_started(run: Run) -> None:
     result = run("run", "sessions", "--bootstrap-servers", NO_BROKER, environ={"SPARK_REMOTE": "sc://localhost"})
     fails(result, 1, "The variable SPARK_REMOTE is set", "env -u SPARK_REMOTE")
 
 
-def test_a_section_of_no_pipeline_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_section_of_no_pipeline_is_reported(run: Run, tmp_path: Path) -> None:
     (tmp_path / "respool.toml").write_text("[pipelines.TYPO]\nwindow = '1m'\n")
     for words in (("run", "sessions"), ("pipelines",), ("pipelines", "sessions")):
         fails(run(*words), 1, "[pipelines.TYPO] in respool.toml is not of a pipeline")
 
 
-def test_options_of_kafka_that_the_embedded_broker_lacks_are_told(run: Run, tmp_path: Path) -> None:
+def test_options_of_kafka_that_the_embedded_broker_lacks_are_reported(run: Run, tmp_path: Path) -> None:
     (tmp_path / "respool.toml").write_text("[kafka]\nsecurity.protocol = 'SASL_SSL'\n")
     for words in (("topic", "list"), ("run", "sessions")):
         fails(run(*words), 1, "security.protocol, but the embedded broker has neither encryption nor logins")
 
 
-def test_a_fault_of_respool_is_told_in_one_message(
+def test_a_fault_of_respool_is_reported_in_one_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from respool.cli import app

@@ -18,7 +18,7 @@ from respool.errors import CheckpointError
 from respool.pipeline import registry
 from respool.running import claim
 from respool.storage.local import LocalWriter
-from support.golden import unpack
+from support.checkpoints import unpack
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -61,20 +61,20 @@ def test_a_checkpoint_is_shown(run: Command, checkpoint: Path) -> None:
 
 
 def test_json_has_all_of_it(run: Command, checkpoint: Path) -> None:
-    found = json.loads(run("show", "mine", "--json").stdout)
-    assert found["query_id"] == json.loads((checkpoint / "metadata").read_text())["id"]
-    assert found["kept"] == len(found["batches"]) == found["newest"] + 1
-    assert found["earliest"] == {"batch": 0, "why": "it is the first batch"}
-    assert found["settings"]["shuffle partitions"] == "2"
-    read = [source["records"] for batch in found["batches"] for source in batch["sources"]]
+    shown = json.loads(run("show", "mine", "--json").stdout)
+    assert shown["query_id"] == json.loads((checkpoint / "metadata").read_text())["id"]
+    assert shown["kept"] == len(shown["batches"]) == shown["newest"] + 1
+    assert shown["earliest"] == {"batch": 0, "why": "it is the first batch"}
+    assert shown["settings"]["shuffle partitions"] == "2"
+    read = [source["records"] for batch in shown["batches"] for source in batch["sources"]]
     assert sum(read) > 0
-    assert all(batch["committed"] for batch in found["batches"])
-    assert found["operators"][0]["partitions"] == 2
+    assert all(batch["committed"] for batch in shown["batches"])
+    assert shown["operators"][0]["partitions"] == 2
     few = json.loads(run("show", "mine", "--json", "--batches", "2").stdout)
-    assert few["batches"] == found["batches"][-2:]
+    assert few["batches"] == shown["batches"][-2:]
 
 
-def test_a_rewind_asks_and_can_be_taken_back(run: Command, checkpoint: Path) -> None:
+def test_a_rewind_asks_and_can_be_undone(run: Command, checkpoint: Path) -> None:
     before = names(checkpoint)
     plan = run("rewind", "mine", "--to-batch", "4", "--dry-run")
     assert plan.returncode == 0, plan.stderr
@@ -132,7 +132,7 @@ def cut_off(checkpoint: Path) -> Path:
     return checkpoint
 
 
-def test_a_rewind_that_was_cut_off_is_finished_by_the_same_command(run: Command, cut_off: Path) -> None:
+def test_a_rewind_that_was_interrupted_is_finished_by_the_same_command(run: Command, cut_off: Path) -> None:
     assert "A rewind of the checkpoint mine was interrupted" in run("show", "mine").stdout
     other = run("rewind", "mine", "--last", "3", "--yes")
     assert other.returncode == 1
@@ -150,7 +150,7 @@ def test_a_rewind_that_was_cut_off_is_finished_by_the_same_command(run: Command,
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_rewind_to_offsets_that_was_cut_off_is_finished_however_its_json_is_spelled(
+def test_a_rewind_to_offsets_that_was_interrupted_is_finished_however_its_json_is_spelled(
     version: int, run: Command, cut_off: Path
 ) -> None:
     pending = cut_off / "_respool" / "pending.json"
@@ -170,7 +170,7 @@ def test_a_rewind_to_offsets_that_was_cut_off_is_finished_however_its_json_is_sp
     assert not pending.exists()
 
 
-def test_a_rewind_that_was_cut_off_is_taken_back(run: Command, cut_off: Path, tmp_path: Path) -> None:
+def test_an_interrupted_rewind_is_undone(run: Command, cut_off: Path, tmp_path: Path) -> None:
     done = run("undo", "mine", "--yes")
     assert done.returncode == 0, done.stderr
     assert names(cut_off) == names(unpack(tmp_path, "kafka"))
@@ -186,7 +186,7 @@ def test_old_rewinds_are_purged(run: Command, checkpoint: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("rewind", "mine"), "name one of --to-batch, --to-time, --to-offsets and --last"),
         (("rewind", "mine", "--to-batch", "1", "--last", "1"), "name one of"),
@@ -206,13 +206,13 @@ def test_old_rewinds_are_purged(run: Command, checkpoint: Path) -> None:
         (("verify", "."), "checkpoint"),
     ],
 )
-def test_wrong_input_is_told_and_changes_nothing(
-    words: tuple[str, ...], told: str, run: Command, checkpoint: Path
+def test_wrong_input_is_reported_and_changes_nothing(
+    words: tuple[str, ...], message: str, run: Command, checkpoint: Path
 ) -> None:
     before = names(checkpoint)
     done = run(*words)
     assert done.returncode != 0
-    assert told in done.stderr + done.stdout
+    assert message in done.stderr + done.stdout
     assert "Traceback" not in done.stderr
     assert names(checkpoint) == before
 
@@ -242,8 +242,8 @@ def test_a_time_is_read_in_the_zone_of_respool_toml_unless_another_is_given(
     def batch(*words: str) -> int:
         done = run("rewind", "mine", "--dry-run", "--json", *words)
         assert done.returncode == 0, done.stderr
-        found: int = json.loads(done.stdout)["batch"]
-        return found
+        number: int = json.loads(done.stdout)["batch"]
+        return number
 
     assert batch("--to-time", in_utc) == 5
     (tmp_path / "respool.toml").write_text('timezone = "Europe/Paris"\n')

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.golden import unpack
+from support.checkpoints import unpack
 
 REWIND = Path(__file__).parents[3] / "jobs" / "clean_checkpoint_files.py"
 REPROCESS = Path(__file__).parents[3] / "jobs" / "visits_counter_reprocessing_job.py"
@@ -64,6 +64,6 @@ def test_the_job_that_reprocesses_takes_a_span_and_the_options_of_reprocess(tmp_
 
     assert "--dry-run" in job("--help").stdout
     assert job("2025-09-04T07:00:00.000").returncode == 2
-    told = job("2025-09-04T07:00:00.000", "2025-09-04T07:10:00.000")
-    assert (told.returncode, told.stdout) == (1, "")
-    assert "There is no archive" in told.stderr
+    done = job("2025-09-04T07:00:00.000", "2025-09-04T07:10:00.000")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "There is no archive" in done.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import write_hours
+from support.archive import write_hours
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -49,11 +49,11 @@ def archive(tmp_path: Path) -> str:
     return write_hours(tmp_path / "elsewhere", "visits", events)
 
 
-def refuses(result: "subprocess.CompletedProcess[str]", folder: Path, *told: str, code: int = 1) -> None:
+def refuses(result: "subprocess.CompletedProcess[str]", folder: Path, *expected: str, code: int = 1) -> None:
     """Expect one message that tells all of this and nothing else, and that nothing was made."""
     assert result.returncode == code, result.stderr
     assert result.stdout == ""
-    for words in told:
+    for words in expected:
         assert words in result.stderr
     for never in ("Traceback", "Starting Spark"):
         assert never not in result.stderr
@@ -90,28 +90,28 @@ TIMES = [
 ]
 
 
-@pytest.mark.parametrize(("words", "told"), TIMES)
+@pytest.mark.parametrize(("words", "expected"), TIMES)
 def test_a_span_that_cannot_be_read_is_refused(
-    run: Run, tmp_path: Path, words: Sequence[str], told: Sequence[str]
+    run: Run, tmp_path: Path, words: Sequence[str], expected: Sequence[str]
 ) -> None:
-    refuses(run("reprocess", "visit-counts", *words), tmp_path, *told)
+    refuses(run("reprocess", "visit-counts", *words), tmp_path, *expected)
 
 
 PIPELINES = [
     ("audit", ("sessions", "--set", "rule=timer"), ("sessions depend on the batches", "use the rule gap")),
-    ("reprocess", ("browser-stats-stateless",), ("each batch counts for itself",)),
+    ("reprocess", ("browser-stats-stateless",), ("each batch is counted on its own",)),
     ("audit", ("micro-batch",), ("has no results to put right",)),
     ("reprocess", ("visits-archive",), ("it makes the archive", "respool archive verify")),
     ("audit", ("browser-visits-archive",), ("it makes the archive",)),
 ]
 
 
-@pytest.mark.parametrize(("command", "words", "told"), PIPELINES)
-def test_what_cannot_be_computed_again_is_refused_and_why(
-    run: Run, tmp_path: Path, command: str, words: Sequence[str], told: Sequence[str]
+@pytest.mark.parametrize(("command", "words", "expected"), PIPELINES)
+def test_a_pipeline_that_cannot_be_reprocessed_is_refused_with_the_reason(
+    run: Run, tmp_path: Path, command: str, words: Sequence[str], expected: Sequence[str]
 ) -> None:
     name, *options = words
-    refuses(run(command, name, *SPAN, *options), tmp_path, f"The pipeline {name} cannot be reprocessed:", *told)
+    refuses(run(command, name, *SPAN, *options), tmp_path, f"The pipeline {name} cannot be reprocessed:", *expected)
 
 
 @pytest.mark.parametrize("command", HELP)
@@ -135,13 +135,13 @@ orders = Pipeline(
 """
 
 
-def test_a_pipeline_that_does_not_say_what_its_results_are_is_told_how(run: Run, tmp_path: Path) -> None:
+def test_a_pipeline_without_declared_results_is_refused_with_an_explanation(run: Run, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN)
     refuses(run("reprocess", "mine:orders", *SPAN), tmp_path, "The pipeline orders does not say", "results=Windows(")
 
 
 @pytest.mark.parametrize("command", HELP)
-def test_an_archive_that_is_not_there_is_told_with_its_place(run: Run, tmp_path: Path, command: str) -> None:
+def test_an_archive_that_is_not_there_is_reported_with_its_place(run: Run, tmp_path: Path, command: str) -> None:
     result = run(command, "visit-counts", *SPAN)
     place = tmp_path / ".respool" / "archive" / "visits_table"
     refuses(result, tmp_path, f"There is no archive at {place}", "respool run visits-archive")
@@ -158,23 +158,23 @@ def test_a_table_that_is_no_archive_is_refused(run: Run, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (("2025-09-04T06:00:00Z", "2025-09-04T06:50:00Z"), ("outside the archive", "2025-09-04 07:00Z")),
         (("2925-09-04", "2925-09-05"), ("in the future",)),
         (("0001-01-01", "2025-09-05"), ("the years 1 to 9999",)),
         (("2025-09-04", "9999-12-31T23:59:00"), ("the years 1 to 9999",)),
-        ((*SPAN, "--slice", "99999999d"), ("in slices of 99999999d", "a shorter --slice")),
+        ((*SPAN, "--slice", "99999999d"), ("in slices of 99999999 days", "a shorter --slice")),
     ],
 )
 def test_a_span_that_the_archive_does_not_have_is_refused(
-    run: Run, tmp_path: Path, archive: str, words: Sequence[str], told: Sequence[str]
+    run: Run, tmp_path: Path, archive: str, words: Sequence[str], expected: Sequence[str]
 ) -> None:
-    refuses(run("reprocess", "visit-counts", *words, "--archive", archive), tmp_path, *told)
+    refuses(run("reprocess", "visit-counts", *words, "--archive", archive), tmp_path, *expected)
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("reprocess", "visit-counts", SPAN[0]), "Missing argument 'END'"),
         (("audit", "visit-counts"), "Missing argument 'START'"),
@@ -183,5 +183,5 @@ def test_a_span_that_the_archive_does_not_have_is_refused(
         (("audit", "visit-counts", *SPAN, "--set", "window"), "--set window is not NAME=VALUE"),
     ],
 )
-def test_wrong_usage_exits_with_2(run: Run, tmp_path: Path, words: Sequence[str], told: str) -> None:
-    refuses(run(*words), tmp_path, told, "--help", code=2)
+def test_wrong_usage_exits_with_2(run: Run, tmp_path: Path, words: Sequence[str], message: str) -> None:
+    refuses(run(*words), tmp_path, message, "--help", code=2)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.golden import unpack
+from support.checkpoints import unpack
 from support.small_disk import small_disk
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -39,12 +39,12 @@ def ok(done: "subprocess.CompletedProcess[str]") -> str:
     return done.stdout
 
 
-def fails(done: "subprocess.CompletedProcess[str]", *told: str) -> None:
+def fails(done: "subprocess.CompletedProcess[str]", *expected: str) -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     text = " ".join((done.stdout + done.stderr).split())
     assert "Traceback" not in text
-    for one in told:
-        assert one in text
+    for words in expected:
+        assert words in text
 
 
 def test_a_savepoint_from_its_making_to_its_end(run: Command, checkpoint: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_savepoint_from_its_making_to_its_end(run: Command, checkpoint: Path) 
     assert "one at batch" not in ok(run("checkpoint", "show", "mine"))
 
 
-def test_a_restore_is_planned_asked_for_done_and_taken_back(run: Command, checkpoint: Path) -> None:
+def test_a_restore_is_planned_confirmed_applied_and_undone(run: Command, checkpoint: Path) -> None:
     before = everything(checkpoint)
     ok(run("savepoint", "create", "mine", "one", "--batch", "11"))
     refused = run("savepoint", "restore", "one", "mine", "--stopped", "--dry-run")
@@ -100,23 +100,23 @@ def test_a_fork_says_how_to_run_it_and_whose_it_is(run: Command, checkpoint: Pat
     promoted = ok(run("promote", "second", "mine", "--yes", "--stopped", "--keep-as", "old"))
     assert "Batch 14 is the next to run" in promoted
     assert json.loads(ok(run("savepoint", "list", "--json")))[-1]["name"] == "old"
-    fails(run("promote", "mine", "second", "--yes", "--stopped"), "is no fork", "Nothing was changed")
+    fails(run("promote", "mine", "second", "--yes", "--stopped"), "is not a fork", "Nothing was changed")
     # What was kept is of another query, and not on the timeline of the one that runs now.
     shown = ok(run("checkpoint", "show", "mine"))
     assert "old at batch 13 of the query" in shown
     assert "◆ old" not in shown
 
 
-def test_wrong_input_is_told_and_changes_nothing(run: Command, checkpoint: Path, tmp_path: Path) -> None:
+def test_wrong_input_is_reported_and_changes_nothing(run: Command, checkpoint: Path, tmp_path: Path) -> None:
     ok(run("savepoint", "create", "mine", "monday"))
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
     before = everything(tmp_path)
-    fails(run("savepoint", "create", "mine", "a/b"), "'a/b' is no name for a savepoint", "Nothing was changed")
-    fails(run("savepoint", "create", "mine", ""), "is no name for a savepoint")
-    fails(run("savepoint", "create", "mine", "monday"), "There is a savepoint monday already")
+    fails(run("savepoint", "create", "mine", "a/b"), "Invalid savepoint name 'a/b'", "Nothing was changed")
+    fails(run("savepoint", "create", "mine", ""), "Invalid savepoint name")
+    fails(run("savepoint", "create", "mine", "monday"), "The savepoint monday already exists")
     fails(run("savepoint", "create", "nine", "new"), "There is no checkpoint nine", "Did you mean 'mine'?")
-    fails(run("savepoint", "create", "mine", "new", "--batch", "3"), "Batch 3 cannot be kept", "Batches that can")
+    fails(run("savepoint", "create", "mine", "new", "--batch", "3"), "Batch 3 cannot be saved", "Available batches")
     fails(run("savepoint", "create", "mine", "new", "--batch", "99"), "is not committed; the newest is 13")
     fails(run("savepoint", "show", "munday"), "There is no savepoint munday", "Did you mean 'monday'?")
     fails(run("savepoint", "restore", "no", "mine", "--yes"), "There is no savepoint no in", "monday")
@@ -132,7 +132,7 @@ def test_wrong_input_is_told_and_changes_nothing(run: Command, checkpoint: Path,
 
 
 def test_a_run_from_a_savepoint_needs_a_folder_and_an_output_of_its_own(run: Command, tmp_path: Path) -> None:
-    for words, told in (
+    for words, message in (
         (["--console", "--sink-suffix", "-v2"], "leave --sink-suffix out"),
         (["--from-savepoint", "one", "--sink-suffix", "-v2"], "name it with --checkpoint"),
         (["--allow-data-loss"], "it goes with --from-savepoint"),
@@ -140,11 +140,11 @@ def test_a_run_from_a_savepoint_needs_a_folder_and_an_output_of_its_own(run: Com
     ):
         wrong = run("run", "sessions", *words)
         assert wrong.returncode == 2
-        assert told in " ".join(wrong.stderr.split())
+        assert message in " ".join(wrong.stderr.split())
     assert everything(tmp_path) == {}
 
 
-def test_a_damaged_savepoint_is_told_by_verify_and_not_restored(run: Command, checkpoint: Path) -> None:
+def test_a_damaged_savepoint_is_reported_by_verify_and_not_restored(run: Command, checkpoint: Path) -> None:
     made = json.loads(ok(run("savepoint", "create", "mine", "one", "--json")))
     before = everything(checkpoint)
     file = next(Path(made["data"]).rglob("*.changelog"))

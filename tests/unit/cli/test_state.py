@@ -18,7 +18,7 @@ from respool.cli.app import app
 from respool.errors import RespoolError
 from respool.format.model import InclusiveRange
 from respool.storage.open import open_reader
-from support.golden import kinds, unpack, versions
+from support.checkpoints import kinds, unpack, versions
 
 Unpacked = Callable[[str], Path]
 
@@ -37,7 +37,7 @@ def run(*words: object) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "lines"),
     [
         ("operators", ["aggregation", "--operator 0", "deduplication", "--operator 1"]),
         ("join", ["--store left ", "--store right ", "--store right-keyWithIndexToValue"]),
@@ -45,19 +45,19 @@ def run(*words: object) -> tuple[int, str, str]:
         ("transform", ["--var amounts  a list", "--var by_id    a map", "--var rows     a value", "--timers"]),
     ],
 )
-def test_what_there_is_to_read_is_listed(golden: Unpacked, kind: str, told: list[str]) -> None:
+def test_what_there_is_to_read_is_listed(golden: Unpacked, kind: str, lines: list[str]) -> None:
     code, shown, said = run(golden(kind))
     assert code == 0, said
-    for text in (*told, "Batches that can be read: 0 to 14"):
+    for text in (*lines, "Batches that can be read: 0 to 14"):
         assert text in shown
     assert "Starting Spark" not in said
-    found = json.loads(run(golden(kind), "--json")[1])
-    assert found["batches"] == [[0, 14]]
-    assert all(one["options"] in shown for one in found["choices"])
+    listed = json.loads(run(golden(kind), "--json")[1])
+    assert listed["batches"] == [[0, 14]]
+    assert all(choice["options"] in shown for choice in listed["choices"])
 
 
 @pytest.mark.parametrize(
-    ("kind", "words", "told"),
+    ("kind", "words", "message"),
     [
         (
             "hdfs",
@@ -96,8 +96,8 @@ def test_what_there_is_to_read_is_listed(golden: Unpacked, kind: str, told: list
         ("hdfs", "--timezone Mars", "'Mars' is not a time zone"),
     ],
 )
-def test_what_cannot_be_read_is_told_before_spark_starts(
-    golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, words: str, told: str
+def test_unreadable_state_is_reported_before_spark_starts(
+    golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, words: str, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("there.csv").touch()
@@ -105,7 +105,7 @@ def test_what_cannot_be_read_is_told_before_spark_starts(
     before = [sorted(checkpoint.rglob("*")), sorted(tmp_path.rglob("*"))]
     code, shown, said = run(checkpoint, *words.split())
     assert code != 0
-    assert told in said
+    assert message in said
     assert "Starting Spark" not in said
     assert not shown
     assert [sorted(checkpoint.rglob("*")), sorted(tmp_path.rglob("*"))] == before
@@ -127,15 +127,15 @@ def test_a_batch_whose_state_is_damaged_or_not_finished(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", versions())
 def test_every_kind_of_checkpoint_can_be_read(tmp_path: Path, version: str) -> None:
     for kind in kinds(version):
-        found = CheckpointSnapshot(open_reader(str(unpack(tmp_path, kind, version))))
-        if not found.stores:
+        checkpoint = CheckpointSnapshot(open_reader(str(unpack(tmp_path, kind, version))))
+        if not checkpoint.stores:
             continue
-        (kept,) = readable(found)
-        assert kept.last == found.commits[-1]
+        (kept,) = readable(checkpoint)
+        assert kept.last == checkpoint.commits[-1]
         wanted = StateSelection(
             operator=0, store="left" if kind.startswith("join") else None, timers=kind.startswith("transform")
         )
-        reading = select_state(found, wanted)
+        reading = select_state(checkpoint, wanted)
         assert reading.batch == kept.last
         assert ("2" in reading.conf["spark.sql.streaming.stateStore.checkpointFormatVersion"]) == (
             "ids" in kind or kind == "named"
@@ -158,10 +158,10 @@ def test_columns_are_flat_keys_first_and_each_name_once() -> None:
     key = StructType().add("window", window).add("id", StringType())
     value = StructType().add("sum", LongType()).add("sum", LongType()).add("id", LongType()).add("none", NullType())
     schema = StructType().add("key", key).add("value", value).add("partition_id", IntegerType())
-    names = [one.name for one in columns_of(schema)]
+    names = [column.name for column in columns_of(schema)]
     assert names == ["window.start", "window.end", "id", "value.sum", "value.sum_2", "value.id"]
     changes = StructType().add("batch_id", LongType()).add("change_type", StringType()).add("key", key)
-    assert [one.name for one in columns_of(changes)] == ["batch", "change", "window.start", "window.end", "id"]
+    assert [column.name for column in columns_of(changes)] == ["batch", "change", "window.start", "window.end", "id"]
 
 
 def test_what_is_refused_loads_no_spark(tmp_path: Path) -> None:

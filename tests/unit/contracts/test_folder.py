@@ -1,4 +1,4 @@
-"""One contract for a folder on a local disk and for one on a filesystem that fsspec knows."""
+"""What every folder does for a checkpoint: on a local disk, in memory by fsspec, and on S3."""
 
 import time
 import uuid
@@ -14,24 +14,38 @@ from respool.storage.local import LocalWriter
 from respool.storage.open import open_reader, open_writer
 
 
-@pytest.fixture(params=["local", "file:", "memory"])
+@pytest.fixture(params=["local", "file:", "memory", "s3"])
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> FolderWriter:
+    """An empty folder of each kind, open for writing."""
     match request.param:
         case "local":
             return open_writer(str(tmp_path))
         case "file:":
             return open_writer(tmp_path.as_uri())
-    return open_writer(f"memory://{uuid.uuid4().hex}/checkpoint")
+    return open_writer(_remote(request))
 
 
-def test_what_is_created_is_listed_and_read(files: FolderWriter) -> None:
+@pytest.fixture(params=["memory", "s3"])
+def remote(request: pytest.FixtureRequest) -> FolderWriter:
+    """An empty folder of a filesystem that copies and deletes where a disk renames."""
+    return open_writer(_remote(request))
+
+
+def _remote(request: pytest.FixtureRequest) -> str:
+    if request.param == "memory":
+        return f"memory://{uuid.uuid4().hex}/checkpoint"
+    request.getfixturevalue("s3")
+    return f"s3://test-bucket/{uuid.uuid4().hex}/checkpoint"
+
+
+def test_a_created_file_is_listed_and_read(files: FolderWriter) -> None:
     files.create("offsets/0", b"zero")
     files.create("state/0/1/2.delta", b"two")
     files.create("metadata", b"{}")
     files.create("_respool/run.json", b"own")
-    found = files.walk()
-    assert not found.unreadable
-    assert {folder: sorted(names) for folder, names in found.folders.items() if names} == {
+    listing = files.walk()
+    assert not listing.unreadable
+    assert {folder: sorted(names) for folder, names in listing.folders.items() if names} == {
         "": ["metadata"],
         "offsets": ["0"],
         "state/0/1": ["2.delta"],
@@ -40,7 +54,7 @@ def test_what_is_created_is_listed_and_read(files: FolderWriter) -> None:
     assert files.names("offsets") == ["0"]
     assert files.names("nowhere") == []
     assert files.names("_respool") == ["run.json"]
-    assert {path: one.size for path, one in files.facts(["offsets/0", "nothing"]).items()} == {"offsets/0": 4}
+    assert {path: info.size for path, info in files.facts(["offsets/0", "nothing"]).items()} == {"offsets/0": 4}
     many = files.read_many(["metadata", "nothing"])
     assert many["metadata"] == b"{}"
     assert isinstance(many["nothing"], FileNotFoundError)
@@ -48,7 +62,7 @@ def test_what_is_created_is_listed_and_read(files: FolderWriter) -> None:
         files.read("nothing")
 
 
-def test_what_is_there_is_not_created_again(files: FolderWriter) -> None:
+def test_an_existing_file_is_replaced_but_not_created(files: FolderWriter) -> None:
     files.create("a", b"1")
     with pytest.raises(FileExistsError):
         files.create("a", b"2")
@@ -58,7 +72,15 @@ def test_what_is_there_is_not_created_again(files: FolderWriter) -> None:
     assert files.names("") == ["a"]  # nothing temporary is left
 
 
-def test_a_move_can_be_done_again(files: FolderWriter) -> None:
+def test_a_file_written_in_chunks_takes_the_place_of_another(files: FolderWriter) -> None:
+    for content in (b"first", b"second"):
+        files.write("a/b", [content[:2], content[2:]])
+        files.sync()
+        assert files.read("a/b") == content
+    assert files.names("a") == ["b"]  # nothing temporary is left
+
+
+def test_a_move_can_be_repeated(files: FolderWriter) -> None:
     files.create("a/b", b"1")
     files.move("a/b", "_respool/aside/x/a/b")
     files.move("a/b", "_respool/aside/x/a/b")
@@ -68,7 +90,7 @@ def test_a_move_can_be_done_again(files: FolderWriter) -> None:
         files.move("c", "d")
 
 
-def test_what_is_gone_can_be_deleted_and_pruned(files: FolderWriter) -> None:
+def test_a_deletion_can_be_repeated_and_empty_folders_are_pruned(files: FolderWriter) -> None:
     files.create("state/0/1/x", b"1")
     files.delete("state/0/1/x")
     files.delete("state/0/1/x")
@@ -81,17 +103,16 @@ def test_what_is_gone_can_be_deleted_and_pruned(files: FolderWriter) -> None:
     assert files.read("state/0/1/x") == b"1"
 
 
-def test_a_copy_that_was_cut_off_is_made_again() -> None:
-    files = open_writer(f"memory://{uuid.uuid4().hex}/checkpoint")
-    files.create("a", b"whole")
-    files.create("b", b"who")  # the copy of a run that was cut off
-    files.move("a", "b")
-    assert files.read("b") == b"whole"
-    assert files.names("") == ["b"]
-    files.create("c", b"whole")
-    files.create("d", b"whole")  # all but the deletion was done
-    files.move("c", "d")
-    assert sorted(files.names("")) == ["b", "d"]
+def test_an_interrupted_copy_is_repeated(remote: FolderWriter) -> None:
+    remote.create("a", b"whole")
+    remote.create("b", b"who")  # the copy of a run that was interrupted
+    remote.move("a", "b")
+    assert remote.read("b") == b"whole"
+    assert remote.names("") == ["b"]
+    remote.create("c", b"whole")
+    remote.create("d", b"whole")  # all but the deletion was done
+    remote.move("c", "d")
+    assert sorted(remote.names("")) == ["b", "d"]
 
 
 def test_a_move_never_writes_over_a_file(tmp_path: Path) -> None:
@@ -103,7 +124,7 @@ def test_a_move_never_writes_over_a_file(tmp_path: Path) -> None:
     assert (files.read("a"), files.read("b")) == (b"1", b"2")
 
 
-def test_what_cannot_be_opened_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(CheckpointNotFoundError, match="the folder does not exist") as caught:
         open_reader(str(tmp_path / "none"))
@@ -121,10 +142,10 @@ def test_what_cannot_be_opened_is_told(tmp_path: Path) -> None:
 # Leases
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=["local", "memory", "s3"])
 def checkpoint(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(lease, "_SETTLE", 0.0)
-    return str(tmp_path) if request.param == "local" else f"memory://{uuid.uuid4().hex}"
+    return str(tmp_path) if request.param == "local" else _remote(request)
 
 
 def test_a_checkpoint_is_held_once(checkpoint: str) -> None:
@@ -140,7 +161,7 @@ def test_a_checkpoint_is_held_once(checkpoint: str) -> None:
         assert lease.hold(checkpoint) is None
 
 
-def test_a_lease_whose_process_died_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lease_of_a_dead_process_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "_SETTLE", 0.0)
     where = f"memory://{uuid.uuid4().hex}"
     held = lease.hold(where)  # never closed: as if its process was killed
@@ -167,7 +188,7 @@ def test_a_lease_is_renewed_while_it_is_held(monkeypatch: pytest.MonkeyPatch) ->
     assert not fs.exists(path)
 
 
-def test_a_store_that_is_out_of_reach_is_a_warning_only() -> None:
+def test_an_unreachable_store_is_only_a_warning() -> None:
     held = lease.hold("nosuch://bucket/checkpoint")
     assert held is not None
     assert held.warning is not None

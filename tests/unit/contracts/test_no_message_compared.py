@@ -13,7 +13,7 @@ import pytest
 import respool
 
 SOURCES = Path(respool.__file__).parent
-SENTENCES = frozenset({"describe", "on_replay"})  # methods that return a sentence
+SENTENCES = frozenset({"describe", "replay_note"})  # methods that return a sentence
 PARTS = frozenset({"message", "args"})  # of an exception
 TAKEN_APART = frozenset(
     [
@@ -47,7 +47,7 @@ class _Scope:
         self._nodes = list(_own(scope))
         self._errors = {node.name for node in self._nodes if isinstance(node, ast.ExceptHandler) and node.name}
         if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
-            self._errors |= {one.arg for one in scope.args.args if _is_exception(one)}
+            self._errors |= {argument.arg for argument in scope.args.args if _is_exception(argument)}
         self._sentences: set[str] = set()
         before = -1
         while len(self._sentences) > before:  # a sentence can go from name to name
@@ -56,7 +56,7 @@ class _Scope:
                 if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
                     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                     if self._is_sentence(node.value):
-                        self._sentences |= {one.id for one in targets if isinstance(one, ast.Name)}
+                        self._sentences |= {target.id for target in targets if isinstance(target, ast.Name)}
 
     def sites(self) -> Iterator[int]:
         for node in self._nodes:
@@ -66,7 +66,7 @@ class _Scope:
     def _is_site(self, node: ast.AST) -> bool:
         match node:
             case ast.Compare(left=left, comparators=others):
-                return any(self._is_sentence(one) or self._holds_sentence(one) for one in (left, *others))
+                return any(self._is_sentence(side) or self._holds_sentence(side) for side in (left, *others))
             case ast.Subscript(value=value):
                 return self._is_sentence(value)
             case ast.Call(func=ast.Attribute(value=value, attr=attr), args=arguments):
@@ -91,7 +91,7 @@ class _Scope:
             case ast.Attribute(value=ast.Name(id=name), attr=attr):
                 return name in self._errors and attr in PARTS
             case ast.JoinedStr(values=values):
-                return any(isinstance(one, ast.FormattedValue) and self._is_error(one.value) for one in values)
+                return any(isinstance(part, ast.FormattedValue) and self._is_error(part.value) for part in values)
             case ast.Subscript(value=value):
                 return self._is_sentence(value)
             case ast.IfExp(body=body, orelse=other):

@@ -1,4 +1,4 @@
-"""What sinks do with batches that come again, and how a Delta table is brought back: without a JVM."""
+"""What each kind of sink does with replayed batches, and how a Delta table or a folder is restored. No JVM."""
 
 import json
 import os
@@ -16,8 +16,8 @@ from respool.delta.log import DeltaLog, open_table
 from respool.delta.restore import RestoreTable, require_undoable, run_restore, undo_restore
 from respool.errors import CheckpointError
 from respool.sinks.address import DeltaAddress, FileAddress, OtherAddress, ReplayOutcome, SinkAddress
-from respool.sinks.registry import parse_sink, replay_of
-from support.golden import unpack
+from respool.sinks.registry import parse_sink, position_of, replay_of
+from support.checkpoints import unpack
 
 QUERY = "5ba814c4-bb0f-43c5-9145-2a0b9f731857"
 NEW = "85d3871b-849c-4ffd-af01-9e274f53d3fa"
@@ -41,22 +41,22 @@ def newest(table: Path, app_id: str = QUERY) -> int | None:
 
 
 def restore_of(table: Path, first_batch: int, *query_ids: str) -> RestoreTable:
-    found = replay_of(DeltaAddress(str(table)), query_ids or [QUERY], first_batch)
-    assert isinstance(found.restore, RestoreTable), found
-    assert found.blocked
-    assert "--restore-sink" in str(found.remedy)
-    assert not found.new_query_id
-    return found.restore
+    replay = replay_of(DeltaAddress(str(table)), query_ids or [QUERY], first_batch)
+    assert isinstance(replay.restore, RestoreTable), replay
+    assert replay.blocked
+    assert "--restore-sink" in str(replay.remedy)
+    assert not replay.new_query_id
+    return replay.restore
 
 
 def refusal(table: Path, first_batch: int, *query_ids: str) -> str:
     before = DeltaTable(table).version()
-    found = replay_of(DeltaAddress(str(table)), query_ids or [QUERY], first_batch)
-    assert found.blocked
-    assert found.restore is None
-    assert found.remedy is not None
+    replay = replay_of(DeltaAddress(str(table)), query_ids or [QUERY], first_batch)
+    assert replay.blocked
+    assert replay.restore is None
+    assert replay.remedy is not None
     assert DeltaTable(table).version() == before
-    return found.remedy
+    return replay.remedy
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_a_relative_place_is_known_from_any_folder(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("text", ["kafka:counts", "console", "foreachBatch", "foreachbatch"])
-def test_other_sinks_write_everything_again(text: str) -> None:
+def test_other_sinks_write_every_replayed_batch_again(text: str) -> None:
     sink = parse_sink(text)
     assert isinstance(sink, OtherAddress)
     assert replay_of(sink, [], 3) == ReplayOutcome(sink.kind, sink.text)
@@ -102,25 +102,80 @@ def test_other_sinks_write_everything_again(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [("delt:/x", "Did you mean 'delta'?"), ("", "delta:TABLE"), ("iceberg:db.t", "kafka:TOPIC"), ("files:", "place")],
 )
-def test_a_sink_that_is_not_known(text: str, told: str) -> None:
+def test_an_unknown_sink_kind_is_refused(text: str, message: str) -> None:
     with pytest.raises(CheckpointError, match="files:FOLDER") as error:
         parse_sink(text)
-    assert told in str(error.value)
+    assert message in str(error.value)
+
+
+# --- every kind -------------------------------------------------------------------------------------------------------
+
+KINDS = ("delta", "files", "kafka", "foreachBatch", "console")
+
+
+@pytest.fixture(params=KINDS)
+def written_to(request: pytest.FixtureRequest) -> str:
+    """An address of each kind, of a sink that has batches 0 to 5 where it remembers batches."""
+    match request.param:
+        case "delta":
+            return f"delta:{request.getfixturevalue('table')}"
+        case "files":
+            return f"files:{request.getfixturevalue('folder')(5)}"
+        case "kafka":
+            return "kafka:counts"
+    return str(request.param)
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_question_what_a_replay_does_changes_nothing(written_to: str, tmp_path: Path) -> None:
+    before = everything(tmp_path)
+    for first_batch in (0, 3, 6):
+        replay_of(parse_sink(written_to), [QUERY], first_batch)
+    assert everything(tmp_path) == before
+
+
+def test_a_refused_replay_has_a_remedy_and_others_have_none(written_to: str) -> None:
+    replay = replay_of(parse_sink(written_to), [QUERY], 3)
+    assert replay.sink
+    assert replay.text
+    remembers = written_to.startswith(("delta:", "files:"))
+    assert [bool(part) for part in (replay.blocked, replay.remedy, replay.restore)] == [remembers] * 3
+
+
+def test_new_batches_are_never_refused(written_to: str) -> None:
+    replay = replay_of(parse_sink(written_to), [QUERY], 6)
+    assert (replay.blocked, replay.restore, replay.new_query_id) == (None, None, False)
+
+
+def test_an_unknown_position_has_a_reason(written_to: str) -> None:
+    position = position_of(written_to, [QUERY], 3, {"counts": {0: 7}}.__getitem__)
+    assert position.output == written_to
+    reported = [position.offsets is not None, position.version is not None, position.unknown is not None]
+    assert reported == [written_to == "kafka:counts", written_to.startswith("delta:"), not any(reported[:2])]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_unknown_kind_is_answered_with_all_kinds(kind: str) -> None:
+    with pytest.raises(CheckpointError, match=kind):
+        parse_sink("iceberg:db.t")
 
 
 # --- Delta: restored, and back ----------------------------------------------------------------------------------------
 
 
 def test_batches_that_a_table_lacks_are_written_as_new(table: Path) -> None:
-    found = replay_of(DeltaAddress(str(table)), [QUERY], 6)
-    assert (found.blocked, found.restore) == (None, None)
-    assert "as new" in found.text
+    replay = replay_of(DeltaAddress(str(table)), [QUERY], 6)
+    assert (replay.blocked, replay.restore) == (None, None)
+    assert "as new" in replay.text
 
 
-def test_a_table_goes_back_to_before_a_batch_and_takes_it_again(table: Path) -> None:
+def test_a_table_is_restored_to_before_a_batch_and_accepts_it_again(table: Path) -> None:
     step = restore_of(table, 3)
     assert (step.from_version, step.to_version, step.from_batch, step.to_batch) == (5, 2, 5, 2)
     run_restore(step)
@@ -183,7 +238,7 @@ def test_a_table_that_its_first_batch_made_is_emptied(table: Path) -> None:
     assert batches(table) == [0, 1, 2]
 
 
-def test_a_table_that_was_there_before_the_query_keeps_what_it_had(tmp_path: Path) -> None:
+def test_an_existing_table_keeps_its_earlier_rows(tmp_path: Path) -> None:
     table = tmp_path / "table"
     write(table, -7, app_id=None)
     for batch in range(3):
@@ -192,7 +247,7 @@ def test_a_table_that_was_there_before_the_query_keeps_what_it_had(tmp_path: Pat
     assert batches(table) == [-7]
 
 
-def test_one_rewind_after_another(table: Path) -> None:
+def test_rewinds_in_a_row_restore_the_right_version(table: Path) -> None:
     run_restore(restore_of(table, 4))
     for batch in (4, 5, 6):
         write(table, batch)
@@ -218,16 +273,16 @@ def test_batches_under_an_older_id_of_the_query(table: Path) -> None:
     assert (batches(table), newest(table, NEW)) == ([0, 1, 2, 3, 4], 4)
 
 
-def test_rows_that_would_come_twice(table: Path) -> None:
-    found = replay_of(DeltaAddress(str(table)), [QUERY, NEW], 3)
-    assert found.blocked is not None
-    assert "twice" in found.blocked
+def test_a_replay_that_would_duplicate_rows_is_refused(table: Path) -> None:
+    replay = replay_of(DeltaAddress(str(table)), [QUERY, NEW], 3)
+    assert replay.blocked is not None
+    assert "twice" in replay.blocked
     run_restore(restore_of(table, 3, QUERY, NEW))
     assert batches(table) == [0, 1, 2]
     assert newest(table, NEW) is None
 
 
-def test_rows_that_came_twice_go_twice(table: Path) -> None:
+def test_duplicated_rows_are_removed_by_a_restore(table: Path) -> None:
     for batch in (3, 4):
         write(table, batch, NEW)
     run_restore(restore_of(table, 3, QUERY, NEW))
@@ -247,13 +302,13 @@ def test_a_table_that_spark_has_restored_only_has_to_forget(table: Path) -> None
 
 def test_a_new_id_is_the_users_own_way(table: Path) -> None:
     sink = DeltaAddress(str(table))
-    found = replay_of(sink, [QUERY], 3, new_query_id=True)
-    assert found.blocked is None
-    assert "twice" in found.text
+    replay = replay_of(sink, [QUERY], 3, new_query_id=True)
+    assert replay.blocked is None
+    assert "twice" in replay.text
     DeltaTable(table).restore(2)
-    found = replay_of(sink, [QUERY], 3, new_query_id=True)
-    assert found.blocked is None
-    assert "twice" not in found.text
+    replay = replay_of(sink, [QUERY], 3, new_query_id=True)
+    assert replay.blocked is None
+    assert "twice" not in replay.text
 
 
 def test_compaction_in_between_is_no_harm(table: Path) -> None:
@@ -280,10 +335,10 @@ def test_a_function_that_writes_with_its_own_app_id(tmp_path: Path) -> None:
     table = tmp_path / "table"
     for batch in range(4):
         write(table, batch, "my-app")
-    found = replay_of(DeltaAddress(str(table)), [QUERY], 2)
-    assert found.restore is None
-    assert "txnAppId=" in str(found.remedy)
-    assert "right table" in str(found.blocked)
+    replay = replay_of(DeltaAddress(str(table)), [QUERY], 2)
+    assert replay.restore is None
+    assert "txnAppId=" in str(replay.remedy)
+    assert "right table" in str(replay.blocked)
     step = replay_of(parse_sink(f"delta:{table}?txnAppId=my-app"), [QUERY], 2).restore
     assert isinstance(step, RestoreTable)
     run_restore(step)
@@ -294,7 +349,7 @@ def test_a_commit_that_says_nothing_of_itself_shifts_no_version(table: Path) -> 
     path = table / "_delta_log" / f"{3:020}.json"
     path.write_text("".join(line for line in path.read_text().splitlines(True) if "commitInfo" not in line))
     assert restore_of(table, 2).to_version == 1
-    assert [one.version for one in DeltaLog(str(table)).lineage(5)] == [5, 4, 3, 2, 1, 0]
+    assert [commit.version for commit in DeltaLog(str(table)).lineage(5)] == [5, 4, 3, 2, 1, 0]
 
 
 # --- Delta: refused ---------------------------------------------------------------------------------------------------
@@ -310,7 +365,7 @@ def test_other_writers_are_not_undone(table: Path) -> None:
     assert replay_of(DeltaAddress(str(table)), [QUERY], 3).new_query_id
 
 
-def test_a_restore_to_a_time_does_not_tell_what_it_left(table: Path) -> None:
+def test_a_restore_to_a_time_does_not_record_its_version(table: Path) -> None:
     DeltaTable(table).restore(3)
     path = table / "_delta_log" / f"{6:020}.json"
     path.write_text(path.read_text().replace('{"version":"3"}', '{"version":null,"timestamp":"2025-09-04 00:00:00"}'))
@@ -325,13 +380,13 @@ def test_a_table_that_moved_on_since_the_plan(table: Path) -> None:
     assert batches(table) == [0, 1, 2, 3, 4, 5, 6]
 
 
-def test_a_writer_that_comes_in_between(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_concurrent_writer_stops_a_restore(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = [restore_of(table, 3), restore_of(table, 0)]
 
     def late(location: str) -> DeltaTable:
-        found = open_table(location)
+        opened = open_table(location)
         write(table, 99, app_id=None)
-        return found
+        return opened
 
     for step in steps:
         monkeypatch.setattr("respool.delta.restore.open_table", late)
@@ -356,7 +411,7 @@ def test_a_log_that_was_cleaned(table: Path) -> None:
     DeltaTable(table).create_checkpoint()
     for version in range(4):
         (table / "_delta_log" / f"{version:020}.json").unlink()
-    assert "no longer tells at which version batch 1 was written" in refusal(table, 2)
+    assert "no longer shows at which version batch 1 was written" in refusal(table, 2)
     assert "version 3 cannot be had any more" in refusal(table, 4)
 
 
@@ -402,13 +457,13 @@ def test_what_is_no_table(tmp_path: Path, scheme: str) -> None:
 
 
 def test_a_table_by_a_file_url(table: Path) -> None:
-    found = replay_of(DeltaAddress(f"file://{table}"), [QUERY], 3)
-    assert isinstance(found.restore, RestoreTable)
-    run_restore(found.restore)
+    replay = replay_of(DeltaAddress(f"file://{table}"), [QUERY], 3)
+    assert isinstance(replay.restore, RestoreTable)
+    run_restore(replay.restore)
     assert batches(table) == [0, 1, 2]
 
 
-def test_a_filesystem_that_is_not_known() -> None:
+def test_an_unknown_filesystem_is_an_error_of_one_line() -> None:
     with pytest.raises(CheckpointError, match="abc") as error:
         replay_of(DeltaAddress("abc://bucket/table"), [QUERY], 3)
     assert "\n" not in str(error.value)
@@ -491,12 +546,12 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def moving(out: Path, first_batch: int) -> list[str]:
-    found = replay_of(FileAddress(str(out)), [], first_batch)
-    assert found.blocked
-    assert found.restore is not None, found.remedy
-    assert not isinstance(found.restore, RestoreTable)
-    assert found.restore.folder == str(out)
-    return list(found.restore.files)
+    replay = replay_of(FileAddress(str(out)), [], first_batch)
+    assert replay.blocked
+    assert replay.restore is not None, replay.remedy
+    assert not isinstance(replay.restore, RestoreTable)
+    assert replay.restore.folder == str(out)
+    return list(replay.restore.files)
 
 
 def test_a_file_sink_without_later_batches(folder: Folder) -> None:
@@ -520,19 +575,19 @@ def test_checksums_on_a_local_disk_follow_their_files(folder: Folder) -> None:
 
 @pytest.mark.parametrize(("first", "files"), [(0, 24), (9, 15), (10, 14), (11, 13), (19, 5), (20, 4), (23, 1)])
 def test_a_compacted_log_goes_back_to_any_batch(folder: Folder, first: int, files: int) -> None:
-    found = moving(folder(23), first)
-    assert [path for path in found if "part-" in path] == [f"part-00000-{n:04}.parquet" for n in range(first, 24)]
-    assert len([path for path in found if "_spark_metadata" in path]) == files
+    moved = moving(folder(23), first)
+    assert [path for path in moved if "part-" in path] == [f"part-00000-{n:04}.parquet" for n in range(first, 24)]
+    assert len([path for path in moved if "_spark_metadata" in path]) == files
 
 
 def test_a_log_whose_entries_spark_has_deleted(folder: Folder) -> None:
     out = folder(23)
     for number in range(19):
         (out / "_spark_metadata" / (f"{number}.compact" if number == 9 else str(number))).unlink()
-    found = replay_of(FileAddress(str(out)), [], 12)
-    assert found.restore is None
-    assert "Rewind to batch 20 or a later one" in str(found.remedy)
-    assert "new folder" in str(found.remedy)
+    replay = replay_of(FileAddress(str(out)), [], 12)
+    assert replay.restore is None
+    assert "Rewind to batch 20 or a later one" in str(replay.remedy)
+    assert "new folder" in str(replay.remedy)
     assert moving(out, 20)[-1] == "part-00000-0023.parquet"
 
 
@@ -555,8 +610,8 @@ def test_a_folder_that_was_moved_since(folder: Folder, named: str) -> None:
 def test_files_that_are_not_in_the_folder_stay(folder: Folder) -> None:
     out = folder(3)
     (out / "part-00000-0003.parquet").unlink()
-    found = replay_of(FileAddress(str(out)), [], 2)
-    assert "1 files named in its log are not in the folder" in found.text
+    replay = replay_of(FileAddress(str(out)), [], 2)
+    assert "1 files named in its log are not in the folder" in replay.text
     assert moving(out, 2)[-1] == "part-00000-0002.parquet"
 
 

@@ -3,7 +3,7 @@
 from respool.demo.process import BatchLine, Table, batch_lines, draw, printed_visits, tables
 
 
-def test_tables_are_read_back_sorted_and_only_when_complete() -> None:
+def test_tables_are_read_sorted_and_only_when_complete() -> None:
     text = draw(0, "|window|count|") + draw(3, "|window|count|", "|b     |2    |", "|a     |1    |")
     lines = text.splitlines()
     # A line of another pipeline in between does no harm.
@@ -13,7 +13,7 @@ def test_tables_are_read_back_sorted_and_only_when_complete() -> None:
     assert tables(lines[:-1]) == [empty]
 
 
-def test_batch_lines_tell_rows_and_watermark() -> None:
+def test_batch_lines_show_rows_and_watermark() -> None:
     lines = [
         "visit-counts batch 12  1,010 rows  843 rows/s  watermark 2024-01-01 09:08:00Z  state 3 rows  late 0",
         "micro-batch batch 0  0 rows  0 rows/s  rejected 0  3.8 s",

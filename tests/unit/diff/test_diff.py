@@ -17,7 +17,7 @@ from respool.checkpoint.position import QueryPosition, read_position
 from respool.diff.model import ComparedOutput, Cutoff, DiffRequest
 from respool.diff.versions import then_version, unequal
 from respool.errors import DiffError
-from respool.operations.diff import OutputLocator, since_of
+from respool.operations.diff import OutputLocator, cutoff_of
 from respool.pipeline.definition import Pipeline
 from respool.running.claim import claim
 from respool.settings import Settings
@@ -26,7 +26,7 @@ from respool.sinks.delta import DeltaSink
 from respool.sinks.kafka import KafkaSink
 from respool.sinks.protocol import Sink
 from respool.storage.open import open_reader
-from support.golden import unpack
+from support.checkpoints import unpack
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 NOON = datetime(2025, 9, 4, 12, tzinfo=timezone.utc)
@@ -75,7 +75,7 @@ def test_a_run_notes_where_its_results_can_be_read_again(settings: Settings) -> 
     assert noted(ConsoleSink()) == ("", ())
 
 
-def test_outputs_are_found_by_what_a_user_calls_them(
+def test_outputs_are_resolved_by_what_a_user_calls_them(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -84,21 +84,21 @@ def test_outputs_are_found_by_what_a_user_calls_them(
     where = ran(settings, "mine", DeltaSink("counts", key=("id",)))
     find = OutputLocator(settings).find
     for name in ("mine", str(where)):
-        found = find(name)
-        assert (found.address, found.key, found.pipeline) == (f"delta:{results}", ("id",), "mine")
-        assert found.reach == QueryPosition(str(where), None, None, {})
+        output = find(name)
+        assert (output.address, output.key, output.pipeline) == (f"delta:{results}", ("id",), "mine")
+        assert output.reach == QueryPosition(str(where), None, None, {})
     for name in ("counts", "delta:counts", results, f"delta:{results}"):
         assert find(name) == ComparedOutput("delta", results)
     for name in ("other", "delta:other", other):
         assert find(name) == ComparedOutput("delta", other)
 
 
-def test_what_cannot_be_found_is_refused(run: Run, settings: Settings, tmp_path: Path) -> None:
+def test_an_unknown_output_is_refused(run: Run, settings: Settings, tmp_path: Path) -> None:
     here = table(tmp_path / "here", id=1, n=1)
     ran(settings, "prints", ConsoleSink())
     ran(settings, "soon", DeltaSink("soon", key=("id",)))
     unpack(tmp_path, "kafka").rename(tmp_path / "foreign")
-    for words, told in {
+    for words, message in {
         ("nowhere",): "There is nothing to compare at 'nowhere': no pipeline of that name has run",
         ("delta:nowhere",): "There is no Delta table at nowhere, nor in",
         ("delta:",): "delta: lacks its place",
@@ -115,12 +115,12 @@ def test_what_cannot_be_found_is_refused(run: Run, settings: Settings, tmp_path:
     }.items():
         result = run(here, *words)
         assert (result.returncode, result.stdout) == (1, ""), words
-        assert told in result.stderr
+        assert message in result.stderr
         assert result.stderr.startswith("error: ")
         assert len(result.stderr.splitlines()) == 1  # neither a stack trace, nor the start of Spark
 
 
-def test_rows_are_compared_by_the_key_that_is_known() -> None:
+def test_rows_are_compared_by_the_known_key() -> None:
     topic, keyed = ComparedOutput("kafka", "t"), ComparedOutput("delta", "/a", key=("id",))
     plain, other = ComparedOutput("delta", "/b"), ComparedOutput("delta", "/c", key=("n",))
     assert DiffRequest(topic, replace(topic, place="u", key=("id",))).key_columns() == ()
@@ -132,9 +132,9 @@ def test_rows_are_compared_by_the_key_that_is_known() -> None:
         == DiffRequest(plain, replace(topic, key=("id",))).key_columns()
         == ("id",)
     )
-    with pytest.raises(DiffError, match=r"/a are known by id, those of the table /c by n. .* with --key"):
+    with pytest.raises(DiffError, match=r"/a are identified by id, those of the table /c by n. .* with --key"):
         DiffRequest(keyed, other).key_columns()
-    with pytest.raises(DiffError, match=r"nothing tells which columns identify a row. Name them with --key"):
+    with pytest.raises(DiffError, match=r"respool must know which columns identify a row. Name them with --key"):
         DiffRequest(topic, plain).key_columns()
 
 
@@ -143,7 +143,8 @@ def test_since_a_time_means_the_version_of_a_table_at_that_time(tmp_path: Path, 
     for place in (a.place, a.place, b.place):
         table(Path(place), id=1)
     first, second = (
-        datetime.fromtimestamp(one["timestamp"] / 1000, timezone.utc) for one in reversed(DeltaTable(a.place).history())
+        datetime.fromtimestamp(commit["timestamp"] / 1000, timezone.utc)
+        for commit in reversed(DeltaTable(a.place).history())
     )
     assert first < second
 
@@ -151,32 +152,36 @@ def test_since_a_time_means_the_version_of_a_table_at_that_time(tmp_path: Path, 
         request = DiffRequest(a, b, since)
         return then_version(request, a), then_version(request, b)
 
-    assert versions(since_of(a, b, None, second.isoformat(), None, settings)) == (0, None)
+    assert versions(cutoff_of(a, b, None, second.isoformat(), None, "UTC")) == (0, None)
     assert versions(Cutoff(time=first)) == (None, None)
     assert versions(Cutoff(time=second + timedelta(days=1))) == (1, 0)
     assert versions(Cutoff(version=1)) == (1, None)
     assert versions(Cutoff(version=0, time=first, output=b.address)) == (None, 0)
 
 
-def test_how_far_a_query_has_read_is_told_by_its_checkpoint(tmp_path: Path) -> None:
+def test_the_checkpoint_says_how_far_its_query_has_read(tmp_path: Path) -> None:
     checkpoint = unpack(tmp_path, "kafka")
     batch = max(int(file.name) for file in (checkpoint / "commits").glob("[0-9]*"))
     _, facts, position = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
-    ends = {(topic, int(one)): end for topic, parts in json.loads(position).items() for one, end in parts.items()}
-    found = read_position(open_reader(str(checkpoint)))
-    assert (found.batch, found.ends) == (batch, ends)
-    assert (found.watermark, json.loads(facts)["batchWatermarkMs"]) == (None, 0)
+    ends = {
+        (topic, int(partition)): end
+        for topic, parts in json.loads(position).items()
+        for partition, end in parts.items()
+    }
+    reached = read_position(open_reader(str(checkpoint)))
+    assert (reached.batch, reached.ends) == (batch, ends)
+    assert (reached.watermark, json.loads(facts)["batchWatermarkMs"]) == (None, 0)
 
 
-def test_what_one_query_has_read_and_the_other_has_not_is_told() -> None:
-    one = QueryPosition("a", 3, NOON, {("visits", 0): 2000, ("visits", 1): 10})
-    assert unequal(one, replace(one, checkpoint="b", batch=4)) is None
-    behind = replace(one, ends={("visits", 0): 776})
-    assert unequal(one, behind) == "B has read 1,234 records less"
-    assert unequal(behind, one) == "A has read 1,234 records less"
-    assert unequal(one, replace(one, ends={("visits", 0): 1999, ("visits", 1): 12})) == (
+def test_the_difference_between_two_positions_is_reported() -> None:
+    ahead = QueryPosition("a", 3, NOON, {("visits", 0): 2000, ("visits", 1): 10})
+    assert unequal(ahead, replace(ahead, checkpoint="b", batch=4)) is None
+    behind = replace(ahead, ends={("visits", 0): 776})
+    assert unequal(ahead, behind) == "B has read 1,234 records less"
+    assert unequal(behind, ahead) == "A has read 1,234 records less"
+    assert unequal(ahead, replace(ahead, ends={("visits", 0): 1999, ("visits", 1): 12})) == (
         "A has read 1 record that B has not, and B 2 records that A has not"
     )
-    for early in (replace(one, watermark=None), replace(one, watermark=NOON - timedelta(minutes=1))):
-        assert unequal(one, early) == "Both have read the same, but the watermark of B is earlier"
-        assert unequal(early, one) == "Both have read the same, but the watermark of A is earlier"
+    for early in (replace(ahead, watermark=None), replace(ahead, watermark=NOON - timedelta(minutes=1))):
+        assert unequal(ahead, early) == "Both have read the same, but the watermark of B is earlier"
+        assert unequal(early, ahead) == "Both have read the same, but the watermark of A is earlier"

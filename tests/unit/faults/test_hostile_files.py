@@ -26,7 +26,7 @@ from respool.savepoint.store import SavepointStore
 from respool.storage.folder import FolderWriter
 from respool.storage.local import LocalReader, LocalWriter
 from respool.storage.open import open_writer
-from support.golden import unpack
+from support.checkpoints import unpack
 from support.savepoints import save
 
 OLD = datetime(2020, 1, 1, tzinfo=timezone.utc)
@@ -68,7 +68,7 @@ def is_untouched(outside: Path) -> bool:
 
 
 def everything(folder: Path) -> dict[str, bytes]:
-    return {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 # Paths
@@ -193,10 +193,12 @@ def test_a_fifo_in_place_of_a_file_is_reported_and_never_waited_for(checkpoint: 
     os.mkfifo(place)
     with pytest.raises(CheckpointError, match="is a FIFO; expected a regular file"):
         LocalReader(checkpoint).read(path)
-    found = [
-        one.what for check in verify_checkpoint(CheckpointSnapshot(LocalReader(checkpoint))) for one in check.findings
+    problems = [
+        finding.what
+        for check in verify_checkpoint(CheckpointSnapshot(LocalReader(checkpoint)))
+        for finding in check.findings
     ]
-    assert any("FIFO" in one for one in found), found
+    assert any("FIFO" in problem for problem in problems), problems
     with pytest.raises(CheckpointError, match="is a FIFO"):
         list(LocalReader(checkpoint).chunks(path))
 
@@ -231,7 +233,7 @@ def test_a_link_named_like_a_savepoint_is_neither_read_nor_emptied(
         with pytest.raises(CheckpointError, match="symbolic link"):
             call()
     assert "symbolic link" in failure("savepoint", "delete", "one", "--yes", "--savepoints", store.location)
-    assert "symbolic link" in store.look()[1][0]
+    assert "symbolic link" in store.read_all()[1][0]
     assert is_untouched(outside)
 
 
@@ -389,12 +391,15 @@ def in_sink(sink: Path) -> Journal:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda one, where: one, "does not say who wrote it"),
-        (lambda one, where: _by(one, where, host="elsewhere"), "written on the host 'elsewhere'"),
-        (lambda one, where: _by(one, where, user="mallory"), "written by the user 'mallory'"),
-        (lambda one, where: installation.sign(one, "/somewhere/else"), "copied or moved"),
-        (lambda one, where: _by(one, where, seal="0" * 64), "its seal is not that of this installation"),
-        (lambda one, where: replace(installation.sign(journal(), where), steps=one.steps), "changed after it was"),
+        (lambda planted, where: planted, "does not say who wrote it"),
+        (lambda planted, where: _by(planted, where, host="elsewhere"), "written on the host 'elsewhere'"),
+        (lambda planted, where: _by(planted, where, user="mallory"), "written by the user 'mallory'"),
+        (lambda planted, where: installation.sign(planted, "/somewhere/else"), "copied or moved"),
+        (lambda planted, where: _by(planted, where, seal="0" * 64), "its seal is not that of this installation"),
+        (
+            lambda planted, where: replace(installation.sign(journal(), where), steps=planted.steps),
+            "changed after it was",
+        ),
     ],
     ids=["unknown", "host", "user", "copy", "forged", "changed"],
 )
@@ -427,14 +432,14 @@ def test_a_foreign_journal_is_reported_and_acts_nowhere_unless_accepted(
     assert installation.foreign(history.past(LocalReader(checkpoint))[0], str(checkpoint)) is None
 
 
-def _by(one: Journal, where: str, **more: str) -> Journal:
-    signed = installation.sign(one, where)
+def _by(planted: Journal, where: str, **more: str) -> Journal:
+    signed = installation.sign(planted, where)
     assert signed.origin is not None
     return replace(signed, origin=replace(signed.origin, **more))
 
 
 def test_a_pending_journal_of_this_installation_is_shown_and_confirmed(checkpoint: Path, tmp_path: Path) -> None:
-    moves = [Move(f"state/0/0/{one}.x", f"_respool/aside/j/state/0/0/{one}.x", 1) for one in range(20)]
+    moves = [Move(f"state/0/0/{number}.x", f"_respool/aside/j/state/0/0/{number}.x", 1) for number in range(20)]
     for move in moves:
         (checkpoint / move.source).write_text("x")
     plant(checkpoint, installation.sign(journal(*moves, Prune("state")), str(checkpoint)))
@@ -534,7 +539,7 @@ def test_the_next_change_removes_leftovers_but_not_what_is_pending(checkpoint: P
     plant(checkpoint, journal(id="waiting"))
     (checkpoint / "_respool/staged/waiting").mkdir()
     (checkpoint / "_respool/staged/waiting/metadata").write_text("x")
-    assert "_respool/staged/waiting" not in [one.path for one in apply.leftovers(files)]
+    assert "_respool/staged/waiting" not in [leftover.path for leftover in apply.leftovers(files)]
     (checkpoint / history.PENDING).unlink()
     words = ("checkpoint", "rewind", str(checkpoint), "--last", "1", "--yes", "--stopped", "--sink", "console")
     done = respool(*words, "--allow-data-loss", "--home", str(tmp_path / "home"))
@@ -558,8 +563,8 @@ def test_what_respool_writes_is_for_its_owner_only(checkpoint: Path, store: Save
     inside = [Path(store.location), *Path(saved.location).rglob("*")]
     inside += (checkpoint / "_respool" / "history").rglob("*")
     assert len(inside) > 20
-    for one in inside:
-        assert stat.S_IMODE(one.lstat().st_mode) == (0o700 if one.is_dir() else 0o600), one
+    for path in inside:
+        assert stat.S_IMODE(path.lstat().st_mode) == (0o700 if path.is_dir() else 0o600), path
 
 
 def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path: Path) -> None:
@@ -587,6 +592,6 @@ def test_a_journal_of_an_earlier_version_is_read(checkpoint: Path) -> None:
     del facts["origin"]
     (checkpoint / "_respool").mkdir(exist_ok=True)
     (checkpoint / history.PENDING).write_text(json.dumps(facts))
-    found = history.pending(LocalReader(checkpoint))
-    assert found == journal()
+    pending = history.pending(LocalReader(checkpoint))
+    assert pending == journal()
     assert installation.foreign(journal(), str(checkpoint)) == "it does not say who wrote it"

@@ -20,7 +20,7 @@ from respool.cli.app import app
 from respool.savepoint.store import SavepointStore
 from respool.savepoint.verify import verify
 from respool.storage.local import LocalReader
-from support.golden import unpack
+from support.checkpoints import unpack
 from support.power_cut import Loss, Recording
 
 _CUTS = 8  # moments of a change at which the power fails, in each of the three ways

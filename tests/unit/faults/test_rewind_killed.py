@@ -20,7 +20,7 @@ from respool.checkpoint.planning.undo import plan_undo
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import CheckpointError
 from respool.storage.local import LocalReader, LocalWriter
-from support.golden import unpack
+from support.checkpoints import unpack
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 NEWEST = LastBatches(1)
@@ -42,15 +42,15 @@ class Failing:
         self.changes = 0
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._files, name)
+        attribute = getattr(self._files, name)
         if name not in _CHANGING:
-            return found
+            return attribute
 
         def change(*words: Any) -> Any:
             self.changes += 1
             if self.changes - 1 == self._at and not self._after:
                 self._fail()
-            result = found(*words)
+            result = attribute(*words)
             if self.changes - 1 == self._at and self._after:
                 self._fail()
             return result
@@ -63,25 +63,25 @@ def fail() -> None:
 
 
 def rewind_plan(checkpoint: Path, target: RewindTarget = NEWEST, **more: Any) -> Journal:
-    found = plan_rewind(
+    plan = plan_rewind(
         CheckpointSnapshot(LocalReader(checkpoint)),
         RewindRequest(target, words="x", allow_data_loss=True, **more),
         RewindContext(now=NOW, ours=True),
     )
-    assert not found.refusals
-    return found.journal
+    assert not plan.refusals
+    return plan.journal
 
 
 def contents(checkpoint: Path) -> dict[str, int]:
     """What Spark sees, which is all but respool's own folder: each file by its inode, which no move changes."""
-    found = {}
+    inodes = {}
     for folder, folders, names in os.walk(checkpoint):
         if folder == str(checkpoint):
             folders[:] = [name for name in folders if name != "_respool"]
         for name in names:
             path = os.path.join(folder, name)
-            found[os.path.relpath(path, checkpoint)] = os.stat(path).st_ino
-    return found
+            inodes[os.path.relpath(path, checkpoint)] = os.stat(path).st_ino
+    return inodes
 
 
 @pytest.fixture(scope="module", params=["rocksdb", "transform-ids"])
@@ -103,7 +103,7 @@ def copies(golden: Path, tmp_path: Path) -> Callable[[], Path]:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before a change", "after a change"])
-def test_an_error_at_any_step_leaves_a_checkpoint_as_before_or_one_that_can_be_finished(
+def test_an_error_at_any_step_leaves_a_checkpoint_unchanged_or_resumable(
     copies: Callable[[], Path], after: bool
 ) -> None:
     before, done = contents(copies()), copies()
@@ -127,7 +127,7 @@ def test_an_error_at_any_step_leaves_a_checkpoint_as_before_or_one_that_can_be_f
         apply.finish(cut_off, LocalWriter(checkpoint))
         assert contents(checkpoint) == rewound
         assert history.pending(LocalReader(checkpoint)) is None
-        assert [one.id for one in history.past(LocalReader(checkpoint))] == [journal.id]
+        assert [entry.id for entry in history.past(LocalReader(checkpoint))] == [journal.id]
 
         if not (back / history.path_of(journal)).exists():  # else it counts as done, and `undo` is the usual one
             apply.apply_undo(plan_undo(CheckpointSnapshot(LocalReader(back)), NOW), LocalWriter(back))
@@ -176,7 +176,7 @@ apply.apply(rewind_plan(checkpoint), Failing(LocalWriter(checkpoint), at, lambda
 
 
 @pytest.mark.parametrize("golden", ["rocksdb"], indirect=True)  # one kind is enough: each step starts a process
-def test_kill_9_at_any_step_leaves_a_checkpoint_as_before_or_one_that_can_be_finished(
+def test_kill_9_at_any_step_leaves_a_checkpoint_unchanged_or_resumable(
     copies: Callable[[], Path],
 ) -> None:
     before, done = contents(copies()), copies()
@@ -222,7 +222,7 @@ def test_a_commit_that_is_written_after_the_plan_stops_the_rewind(copies: Callab
     assert contents(checkpoint) == before
 
 
-def test_two_changes_at_once_are_refused(copies: Callable[[], Path]) -> None:
+def test_two_concurrent_changes_are_refused(copies: Callable[[], Path]) -> None:
     checkpoint = copies()
     journal = rewind_plan(checkpoint)
     with pytest.raises(Injected):
@@ -242,7 +242,7 @@ def test_an_undo_is_refused_once_the_query_has_run(copies: Callable[[], Path]) -
         plan_undo(CheckpointSnapshot(LocalReader(checkpoint)), NOW)
 
 
-def test_rewinds_are_taken_back_one_by_one(copies: Callable[[], Path]) -> None:
+def test_rewinds_are_undone_newest_first(copies: Callable[[], Path]) -> None:
     checkpoint = copies()
     files = LocalWriter(checkpoint)
     seen = [contents(checkpoint)]
@@ -257,7 +257,7 @@ def test_rewinds_are_taken_back_one_by_one(copies: Callable[[], Path]) -> None:
         plan_undo(CheckpointSnapshot(files), NOW)
 
 
-def test_what_was_purged_cannot_come_back(copies: Callable[[], Path]) -> None:
+def test_a_purged_change_cannot_be_undone(copies: Callable[[], Path]) -> None:
     checkpoint = copies()
     journal = rewind_plan(checkpoint)
     apply.apply(journal, LocalWriter(checkpoint))
@@ -271,7 +271,7 @@ def test_what_was_purged_cannot_come_back(copies: Callable[[], Path]) -> None:
         plan_undo(CheckpointSnapshot(LocalReader(checkpoint)), NOW)
 
 
-def test_a_new_query_id_is_taken_back_too(copies: Callable[[], Path]) -> None:
+def test_a_new_query_id_is_undone_too(copies: Callable[[], Path]) -> None:
     checkpoint = copies()
     before = (checkpoint / "metadata").read_bytes()
     journal = rewind_plan(checkpoint, new_query_id=True)

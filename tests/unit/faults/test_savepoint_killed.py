@@ -20,7 +20,7 @@ from respool.errors import CheckpointError
 from respool.savepoint.store import SavepointStore
 from respool.savepoint.verify import verify
 from respool.storage.local import LocalReader
-from support.golden import unpack
+from support.checkpoints import unpack
 from support.kill_server import KillServer
 
 _FIRST, _LAST, _BETWEEN = 6, 20, 25  # so many changes before which a command is killed
@@ -123,10 +123,10 @@ def test_create(stage: Stage) -> None:
 
 
 def _only_the_savepoint_is_there(stage: Stage) -> None:
-    found = stage.store.get("one")
-    assert not verify(found).wrong
-    data = found.manifest.data
-    expected = {"one/manifest.json", *(f"one/{data}/{file.path}" for file in found.manifest.files)}
+    savepoint = stage.store.get("one")
+    assert not verify(savepoint).wrong
+    data = savepoint.manifest.data
+    expected = {"one/manifest.json", *(f"one/{data}/{file.path}" for file in savepoint.manifest.files)}
     assert {path for path in everything(Path(stage.store.location)) if not path.endswith(".tmp")} == expected
 
 
@@ -178,7 +178,7 @@ def _is_a_whole_fork(stage: Stage, new: Path) -> None:
     assert forked.next_batch == manifest.next_batch
     rewritten = {"metadata", ".metadata.crc", *(path for path in contents(new) if "/_metadata/v2/" in path)}
     hidden = {f"{path.rpartition('/')[0]}/.{path.rpartition('/')[2]}.crc" for path in rewritten}
-    saved = {one.path for one in manifest.files}
+    saved = {file.path for file in manifest.files}
     assert contents(new).keys() - rewritten - hidden == saved - rewritten - hidden
 
 

@@ -34,18 +34,22 @@ def test_strange_files_alone_make_a_store() -> None:
 
 def test_stores_are_sorted_by_number_not_by_text() -> None:
     folders = {f"state/{operator}/{partition}": ["1.delta"] for operator in (10, 2) for partition in (10, 9)}
-    places = [(one.operator, one.partition) for one in layout.stores(folders)]
+    places = [(store.operator, store.partition) for store in layout.stores(folders)]
     assert places == [(2, 9), (2, 10), (10, 9), (10, 10)]
 
 
 def test_a_partition_with_named_stores_has_no_store_of_its_own() -> None:
     folders = {"state/0/0": [], "state/0/0/left": ["1.delta"], "state/0/0/right": [], "state/0/1": []}
-    assert [(one.partition, one.name) for one in layout.stores(folders)] == [(0, "left"), (0, "right"), (1, "default")]
+    assert [(store.partition, store.name) for store in layout.stores(folders)] == [
+        (0, "left"),
+        (0, "right"),
+        (1, "default"),
+    ]
 
 
-def test_a_partition_with_files_is_a_store_beside_named_ones() -> None:
+def test_a_partition_with_files_is_a_store_next_to_named_stores() -> None:
     folders = {"state/0/0": ["1.delta"], "state/0/0/left": ["1.delta"]}
-    assert [one.name for one in layout.stores(folders)] == ["default", "left"]
+    assert [store.name for store in layout.stores(folders)] == ["default", "left"]
 
 
 def test_the_folders_of_rocksdb_are_no_stores_and_its_tables_belong_to_the_store() -> None:

@@ -21,8 +21,10 @@ def test_without_options_both_get_the_address() -> None:
     assert KafkaCluster("a:1,b:2").for_spark() == {"kafka.bootstrap.servers": "a:1,b:2"}
 
 
-def test_what_both_know_goes_to_both() -> None:
-    found = kafka(security_protocol="SSL", client_id="visits", ssl_key_password="secret", ssl_keystore_location="k.p12")
+def test_options_of_both_clients_go_to_both() -> None:
+    cluster = kafka(
+        security_protocol="SSL", client_id="visits", ssl_key_password="secret", ssl_keystore_location="k.p12"
+    )
     given = {
         "security.protocol": "SSL",
         "client.id": "visits",
@@ -30,14 +32,14 @@ def test_what_both_know_goes_to_both() -> None:
         "ssl.keystore.location": "k.p12",
         "bootstrap.servers": "kafka:9092",
     }
-    assert found.for_client() == given
-    assert found.for_spark() == {f"kafka.{name}": value for name, value in given.items()}
+    assert cluster.for_client() == given
+    assert cluster.for_spark() == {f"kafka.{name}": value for name, value in given.items()}
 
 
-def test_the_address_is_the_one_that_was_asked_for() -> None:
-    found = kafka(bootstrap_servers="other:9092")
-    assert found.for_client() == {"bootstrap.servers": "kafka:9092"}
-    assert found.for_spark() == {"kafka.bootstrap.servers": "kafka:9092"}
+def test_the_address_is_the_requested_one() -> None:
+    cluster = kafka(bootstrap_servers="other:9092")
+    assert cluster.for_client() == {"bootstrap.servers": "kafka:9092"}
+    assert cluster.for_spark() == {"kafka.bootstrap.servers": "kafka:9092"}
 
 
 @pytest.mark.parametrize(
@@ -52,27 +54,27 @@ def test_the_address_is_the_one_that_was_asked_for() -> None:
         "buffer.memory",
     ],
 )
-def test_what_only_java_knows_goes_to_spark_alone(name: str) -> None:
-    found = KafkaCluster("kafka:9092", {name: "1"})
-    assert found.for_client() == {"bootstrap.servers": "kafka:9092"}
-    assert found.for_spark() == {"kafka.bootstrap.servers": "kafka:9092", f"kafka.{name}": "1"}
-    admin_client(found)
+def test_options_of_java_alone_go_to_spark_alone(name: str) -> None:
+    cluster = KafkaCluster("kafka:9092", {name: "1"})
+    assert cluster.for_client() == {"bootstrap.servers": "kafka:9092"}
+    assert cluster.for_spark() == {"kafka.bootstrap.servers": "kafka:9092", f"kafka.{name}": "1"}
+    admin_client(cluster)
 
 
 @pytest.mark.parametrize(
     "name",
     ["sasl.password", "sasl.oauthbearer.client.secret", "sasl.oauthbearer.scope", "ssl.key.pem", "ssl.ca.certificates"],
 )
-def test_what_only_librdkafka_knows_goes_to_it_alone(name: str) -> None:
-    found = KafkaCluster("kafka:9092", {name: "x"})
-    assert found.for_client() == {"bootstrap.servers": "kafka:9092", name: "x"}
-    assert found.for_spark() == {"kafka.bootstrap.servers": "kafka:9092"}
+def test_options_of_librdkafka_alone_go_to_it_alone(name: str) -> None:
+    cluster = KafkaCluster("kafka:9092", {name: "x"})
+    assert cluster.for_client() == {"bootstrap.servers": "kafka:9092", name: "x"}
+    assert cluster.for_spark() == {"kafka.bootstrap.servers": "kafka:9092"}
 
 
-def test_both_learn_where_tokens_come_from() -> None:
-    found = kafka(sasl_mechanism="OAUTHBEARER", sasl_oauthbearer_token_endpoint_url="https://login")
-    assert found.for_client()["sasl.oauthbearer.token.endpoint.url"] == "https://login"
-    assert found.for_spark()["kafka.sasl.oauthbearer.token.endpoint.url"] == "https://login"
+def test_both_clients_get_the_token_endpoint() -> None:
+    cluster = kafka(sasl_mechanism="OAUTHBEARER", sasl_oauthbearer_token_endpoint_url="https://login")
+    assert cluster.for_client()["sasl.oauthbearer.token.endpoint.url"] == "https://login"
+    assert cluster.for_spark()["kafka.sasl.oauthbearer.token.endpoint.url"] == "https://login"
 
 
 @pytest.mark.parametrize(
@@ -80,14 +82,14 @@ def test_both_learn_where_tokens_come_from() -> None:
 )
 @pytest.mark.parametrize("name", ["sasl.mechanism", "sasl.mechanisms"])
 def test_a_user_and_a_password_become_a_login_of_java(name: str, mechanism: str, module: str) -> None:
-    found = KafkaCluster("kafka:9092", {name: mechanism, "sasl.username": "alice", "sasl.password": "secret"})
-    assert found.for_client() == {
+    cluster = KafkaCluster("kafka:9092", {name: mechanism, "sasl.username": "alice", "sasl.password": "secret"})
+    assert cluster.for_client() == {
         "bootstrap.servers": "kafka:9092",
         name: mechanism,
         "sasl.username": "alice",
         "sasl.password": "secret",
     }
-    assert found.for_spark() == {
+    assert cluster.for_spark() == {
         "kafka.bootstrap.servers": "kafka:9092",
         "kafka.sasl.mechanism": mechanism,
         "kafka.sasl.jaas.config": f'{module} required username="alice" password="secret";',
@@ -111,14 +113,14 @@ def test_a_login_of_java_becomes_a_user_and_a_password(password: str) -> None:
 
 
 def test_quotes_and_backslashes_of_a_password_are_escaped() -> None:
-    found = kafka(sasl_mechanism="PLAIN", sasl_username="alice", sasl_password='a"b\\c').for_spark()
-    assert found["kafka.sasl.jaas.config"] == f'{PLAIN} required username="alice" password="a\\"b\\\\c";'
+    options = kafka(sasl_mechanism="PLAIN", sasl_username="alice", sasl_password='a"b\\c').for_spark()
+    assert options["kafka.sasl.jaas.config"] == f'{PLAIN} required username="alice" password="a\\"b\\\\c";'
 
 
-def test_a_login_of_java_beside_a_user_is_left_as_it_is() -> None:
-    found = kafka(sasl_mechanism="GSSAPI", sasl_username="alice", sasl_jaas_config="Krb5LoginModule required;")
-    assert found.for_spark()["kafka.sasl.jaas.config"] == "Krb5LoginModule required;"
-    assert found.for_client() == {
+def test_a_java_login_next_to_a_user_is_left_unchanged() -> None:
+    cluster = kafka(sasl_mechanism="GSSAPI", sasl_username="alice", sasl_jaas_config="Krb5LoginModule required;")
+    assert cluster.for_spark()["kafka.sasl.jaas.config"] == "Krb5LoginModule required;"
+    assert cluster.for_client() == {
         "bootstrap.servers": "kafka:9092",
         "sasl.mechanism": "GSSAPI",
         "sasl.username": "alice",
@@ -126,28 +128,28 @@ def test_a_login_of_java_beside_a_user_is_left_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({}, "has sasl.username with no sasl.mechanism; expected PLAIN or SCRAM-SHA-256"),
         ({"sasl.mechanism": "GSSAPI"}, "has sasl.username with sasl.mechanism GSSAPI.*give sasl.jaas.config"),
     ],
 )
-def test_a_user_without_a_mechanism_for_passwords_is_refused(options: dict[str, str], told: str) -> None:
-    with pytest.raises(SettingsError, match=told):
+def test_a_user_without_a_mechanism_for_passwords_is_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
         KafkaCluster("kafka:9092", {"sasl.username": "alice", **options}).for_spark()
 
 
 def test_pem_files_become_stores_of_java(tmp_path: Path) -> None:
     (tmp_path / "certificate.pem").write_text("the certificate")
     (tmp_path / "key.pem").write_text("the key")
-    found = kafka(
+    cluster = kafka(
         security_protocol="SSL",
         ssl_ca_location="/etc/ca.pem",
         ssl_certificate_location=str(tmp_path / "certificate.pem"),
         ssl_key_location=str(tmp_path / "key.pem"),
         ssl_key_password="secret",
     )
-    assert found.for_spark() == {
+    assert cluster.for_spark() == {
         "kafka.bootstrap.servers": "kafka:9092",
         "kafka.security.protocol": "SSL",
         "kafka.ssl.truststore.type": "PEM",
@@ -157,12 +159,14 @@ def test_pem_files_become_stores_of_java(tmp_path: Path) -> None:
         "kafka.ssl.keystore.key": "the key",
         "kafka.ssl.key.password": "secret",
     }
-    assert found.for_client() == {**found.options, "bootstrap.servers": "kafka:9092"}
+    assert cluster.for_client() == {**cluster.options, "bootstrap.servers": "kafka:9092"}
 
 
 def test_pem_text_becomes_stores_of_java() -> None:
-    found = kafka(ssl_ca_pem="the authority", ssl_certificate_pem="the certificate", ssl_key_pem="the key").for_spark()
-    assert found == {
+    options = kafka(
+        ssl_ca_pem="the authority", ssl_certificate_pem="the certificate", ssl_key_pem="the key"
+    ).for_spark()
+    assert options == {
         "kafka.bootstrap.servers": "kafka:9092",
         "kafka.ssl.truststore.type": "PEM",
         "kafka.ssl.truststore.certificates": "the authority",
@@ -172,29 +176,29 @@ def test_pem_text_becomes_stores_of_java() -> None:
     }
 
 
-def test_stores_of_java_beside_pem_files_are_left_as_they_are() -> None:
-    found = kafka(
+def test_java_key_stores_next_to_pem_files_are_left_unchanged() -> None:
+    cluster = kafka(
         ssl_ca_location="/etc/ca.pem",
         ssl_truststore_location="/etc/trust.jks",
         ssl_certificate_location="/nowhere/certificate.pem",
         ssl_keystore_location="/etc/key.p12",
     )
-    assert found.for_spark() == {
+    assert cluster.for_spark() == {
         "kafka.bootstrap.servers": "kafka:9092",
         "kafka.ssl.truststore.location": "/etc/trust.jks",
         "kafka.ssl.keystore.location": "/etc/key.p12",
     }
-    assert found.for_client()["ssl.ca.location"] == "/etc/ca.pem"
+    assert cluster.for_client()["ssl.ca.location"] == "/etc/ca.pem"
 
 
 def test_a_trust_store_of_java_is_translated_if_it_is_pem_and_refused_if_not() -> None:
-    found = kafka(ssl_truststore_type="PEM", ssl_truststore_location="/etc/ca.pem")
-    assert found.for_client() == {"bootstrap.servers": "kafka:9092", "ssl.ca.location": "/etc/ca.pem"}
+    cluster = kafka(ssl_truststore_type="PEM", ssl_truststore_location="/etc/ca.pem")
+    assert cluster.for_client() == {"bootstrap.servers": "kafka:9092", "ssl.ca.location": "/etc/ca.pem"}
     with pytest.raises(SettingsError, match=r"only Java can read. Name the certificate authority in ssl\.ca\.location"):
         kafka(ssl_truststore_location="/etc/trust.jks").for_client()
 
 
-def test_a_client_certificate_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_client_certificate_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"names /nowhere\.pem, which cannot be read: No such file"):
         kafka(ssl_certificate_location="/nowhere.pem").for_spark()
     file = tmp_path / "certificate.pem"
@@ -208,9 +212,9 @@ def test_a_client_certificate_that_cannot_be_read_is_told(tmp_path: Path) -> Non
 
 def test_no_check_of_host_names_is_said_in_the_words_of_each() -> None:
     name = "ssl.endpoint.identification.algorithm"
-    for found in (KafkaCluster("kafka:9092", {name: ""}), KafkaCluster("kafka:9092", {name: "none"})):
-        assert found.for_client()[name] == "none"
-        assert found.for_spark()[f"kafka.{name}"] == ""
+    for cluster in (KafkaCluster("kafka:9092", {name: ""}), KafkaCluster("kafka:9092", {name: "none"})):
+        assert cluster.for_client()[name] == "none"
+        assert cluster.for_spark()[f"kafka.{name}"] == ""
 
 
 def test_no_check_of_certificates_is_refused() -> None:
@@ -219,7 +223,7 @@ def test_no_check_of_certificates_is_refused() -> None:
     assert kafka(enable_ssl_certificate_verification="true").for_spark() == {"kafka.bootstrap.servers": "kafka:9092"}
 
 
-def test_a_misspelt_option_is_told() -> None:
+def test_a_misspelt_option_is_reported() -> None:
     with pytest.raises(SettingsError, match=r'No such configuration property: "sasl.mecanism".*\[kafka\] table'):
         admin_client(kafka(sasl_mecanism="PLAIN"))
 
@@ -253,6 +257,6 @@ def test_the_embedded_broker_refuses_what_it_cannot_do() -> None:
 
 
 def test_a_key_file_without_an_end_is_not_read() -> None:
-    found = KafkaCluster("a:1", {"ssl.certificate.location": "/dev/zero", "ssl.key.location": "/dev/zero"})
+    cluster = KafkaCluster("a:1", {"ssl.certificate.location": "/dev/zero", "ssl.key.location": "/dev/zero"})
     with pytest.raises(SettingsError, match=r"names /dev/zero, which cannot be read: .*a regular file"):
-        found.for_spark()
+        cluster.for_spark()

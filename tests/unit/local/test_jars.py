@@ -64,7 +64,7 @@ def settings(package: Path, tmp_path: Path) -> Settings:
 
 def kept() -> set[str]:
     """What the cache holds, besides the files of locks."""
-    return {one.name for one in jars.cache().iterdir() if one.suffix != ".lock"} if jars.cache().exists() else set()
+    return {file.name for file in jars.cache().iterdir() if file.suffix != ".lock"} if jars.cache().exists() else set()
 
 
 @pytest.fixture
@@ -73,23 +73,27 @@ def no_java(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 def test_jars_are_downloaded_once(
-    settings: Settings, no_java: Callable[[], None], capsys: pytest.CaptureFixture[str]
+    settings: Settings,
+    no_java: Callable[[], None],
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level("INFO", "respool")
     assert not jars.present("spark")
-    found = jars.spark_jars(settings)
-    assert {jar.name: jar.read_bytes() for jar in found} == FILES
+    downloaded = jars.spark_jars(settings)
+    assert {jar.name: jar.read_bytes() for jar in downloaded} == FILES
     assert jars.present("spark")
     assert kept() == {jars.folder("spark").name}
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "Downloading the spark jars, once: 2 jars" in told.err
+    assert caplog.messages == ["Downloading the spark jars, once: 2 jars, 0 MiB …", "  1 of 2 jars", "  2 of 2 jars"]
+    caplog.clear()
 
     no_java()
-    assert jars.spark_jars(Settings()) == found
-    assert capsys.readouterr().err == ""
+    assert jars.spark_jars(Settings()) == downloaded
+    assert caplog.messages == []
+    assert capsys.readouterr() == ("", "")  # the library does not print
 
 
-def test_a_set_that_lost_a_jar_is_taken_whole_again(settings: Settings) -> None:
+def test_a_set_that_lost_a_jar_is_downloaded_again(settings: Settings) -> None:
     lost = jars.spark_jars(settings)[0]
     lost.unlink()
     assert not jars.present("spark")
@@ -103,7 +107,7 @@ def test_a_new_lock_means_a_new_folder(package: Path) -> None:
     assert jars.folder("spark") != before
 
 
-def test_another_content_than_the_lock_says_is_refused(settings: Settings, package: Path) -> None:
+def test_a_download_that_differs_from_the_lock_is_refused(settings: Settings, package: Path) -> None:
     write_lock(package, FILES | {"two-2.0.jar": b"what was tested"})
     with pytest.raises(MachineError, match=r"two-2\.0\.jar .*SHA-256.* Nothing was kept"):
         jars.spark_jars(settings)
@@ -136,7 +140,7 @@ def test_ivy_settings_that_are_not_there(package: Path, tmp_path: Path) -> None:
     assert kept() == set()
 
 
-def test_too_little_space_is_told_before_the_download(
+def test_too_little_space_is_reported_before_the_download(
     settings: Settings, no_java: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     no_java()
@@ -161,7 +165,7 @@ def test_what_a_killed_download_left_is_cleared(settings: Settings) -> None:
     assert kept() == {jars.folder("spark").name}
 
 
-def test_two_at_once_download_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_concurrent_processes_download_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     said: queue.Queue[str] = queue.Queue()
     first_is_in, go_on = threading.Event(), threading.Event()
     verify = jars._verify
@@ -171,7 +175,11 @@ def test_two_at_once_download_once(settings: Settings, monkeypatch: pytest.Monke
         assert go_on.wait(30)
         verify(folder, wanted)
 
-    monkeypatch.setattr(jars, "_tell", said.put)
+    def log(message: str, *values: object, extra: object = None) -> None:
+        if extra is None:
+            said.put(message % values)
+
+    monkeypatch.setattr("respool.local.jars._LOGGER.info", log)
     monkeypatch.setattr(jars, "_verify", hold)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(jars.spark_jars, settings)
@@ -193,9 +201,13 @@ def test_a_relative_cache_variable_is_ignored(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("set_name", jars.SETS)
 def test_the_lock_holds_every_jar_of_ivy_xml(set_name: str) -> None:
     module = ElementTree.parse(Path(jars.__file__).with_name("ivy.xml"))
-    lines = [one.attrib for one in module.iter("dependency") if one.attrib["conf"] == f"{set_name}->default"]
-    assert {f"{one['name']}-{one['rev']}.jar" for one in lines} == set(jars.locked(set_name))
-    assert {one["transitive"] for one in lines} == {"false"}
+    lines = [
+        dependency.attrib
+        for dependency in module.iter("dependency")
+        if dependency.attrib["conf"] == f"{set_name}->default"
+    ]
+    assert {f"{line['name']}-{line['rev']}.jar" for line in lines} == set(jars.locked(set_name))
+    assert {line["transitive"] for line in lines} == {"false"}
 
 
 def test_no_committed_file_names_a_repository() -> None:

@@ -9,10 +9,10 @@ from respool.errors import MachineError
 from respool.local.java import find_java
 
 
-def fake_java(folder: Path, told: str, code: int = 0) -> Path:
+def fake_java(folder: Path, output: str, code: int = 0) -> Path:
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
-    program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{told}\nEND\nexit {code}\n")
+    program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{output}\nEND\nexit {code}\n")
     program.chmod(0o755)
     return program
 
@@ -23,13 +23,13 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
     monkeypatch.setattr(
-        "shutil.which", lambda name: str(found) if (found := tmp_path / "bin" / name).exists() else None
+        "shutil.which", lambda name: str(program) if (program := tmp_path / "bin" / name).exists() else None
     )
     return tmp_path
 
 
 @pytest.mark.parametrize(
-    ("told", "version"),
+    ("output", "version"),
     [
         ('openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment', "17.0.15"),
         ('openjdk version "21" 2023-09-19', "21"),
@@ -37,8 +37,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ('Picked up JAVA_TOOL_OPTIONS: -Xmx1g\njava version "18.0.1" 2022-04-19', "18.0.1"),
     ],
 )
-def test_java_on_the_path_is_found(machine: Path, told: str, version: str) -> None:
-    program = fake_java(machine, told)
+def test_java_on_the_path_is_found(machine: Path, output: str, version: str) -> None:
+    program = fake_java(machine, output)
     java = find_java()
     assert (java.path, java.version, java.home) == (program, version, machine.resolve())
 
@@ -69,7 +69,7 @@ def test_java_home_without_java(machine: Path, monkeypatch: pytest.MonkeyPatch) 
         find_java()
 
 
-def test_a_java_that_only_says_there_is_none(machine: Path) -> None:
+def test_a_stub_that_only_says_that_java_is_missing_is_not_a_java(machine: Path) -> None:
     fake_java(machine, "The operation couldn’t be completed. Unable to locate a Java Runtime.", code=1)
     with pytest.raises(MachineError, match=r"Unable to locate a Java Runtime.*Install a JDK"):
         find_java()

@@ -27,20 +27,22 @@ GOOD = Pipeline(
 )
 
 
-def problem(one: Pipeline, **settings: Any) -> str:
+def problem(pipeline: Pipeline, **settings: Any) -> str:
     with pytest.raises(RespoolError) as caught:
-        require_sound([one], Settings(**settings))
+        require_sound([pipeline], Settings(**settings))
     return str(caught.value)
 
 
 def test_all_built_in_pipelines_are_sound() -> None:
-    found = check(*BUILT_IN, settings_=Settings())
-    assert [(one.subject, one.level) for one in found] == [(name, "ok") for name in ("respool.toml", *BUILT_IN)]
+    results = check(*BUILT_IN, settings=Settings())
+    assert [(result.subject, result.level) for result in results] == [
+        (name, "ok") for name in ("respool.toml", *BUILT_IN)
+    ]
     require_sound([GOOD], Settings())
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"decode": JsonDecoder("shop STRNG, at TIMESTAMP", "at")}, "'STRNG' at character 6 .* Did you mean 'string'"),
         ({"decode": JsonDecoder("shop STRING at TIMESTAMP", "at")}, "it has 'at' at character 13, where a comma"),
@@ -60,14 +62,14 @@ def test_all_built_in_pipelines_are_sound() -> None:
         ({"results": Sessions("10m", key=("shp",))}, "not a field of its events .*Did you mean 'shop'"),
     ],
 )
-def test_a_mistake_in_a_pipeline_is_reported(changes: dict[str, Any], told: str) -> None:
+def test_a_mistake_in_a_pipeline_is_reported(changes: dict[str, Any], message: str) -> None:
     import re
 
-    assert re.search(told, problem(replace(GOOD, **changes)))
+    assert re.search(message, problem(replace(GOOD, **changes)))
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"bootstrap_servers": "localhost"}, "is not HOST:PORT"),
         ({"kafka": {"security.protocol": "SSL"}}, "embedded broker"),
@@ -76,11 +78,11 @@ def test_a_mistake_in_a_pipeline_is_reported(changes: dict[str, Any], told: str)
         ({"spark": {"spark.api.mode": "connect"}}, "Spark Connect"),
     ],
 )
-def test_settings_that_no_run_could_use_are_reported(settings: dict[str, Any], told: str) -> None:
-    assert told in problem(GOOD, **settings)
-    (found,) = check("sessions", settings_=Settings(**settings))
-    assert (found.subject, found.level) == ("respool.toml", "wrong")
-    assert told in found.message
+def test_settings_that_no_run_could_use_are_reported(settings: dict[str, Any], message: str) -> None:
+    assert message in problem(GOOD, **settings)
+    (result,) = check("sessions", settings=Settings(**settings))
+    assert (result.subject, result.level) == ("respool.toml", "wrong")
+    assert message in result.message
 
 
 @pytest.mark.parametrize("name", ["SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"])
@@ -93,10 +95,10 @@ def test_a_key_that_looks_misspelt_is_doubtful_and_runs(tmp_path: Path, monkeypa
     doubtful = replace(GOOD, sink=DeltaSink("t", key=("window", "shops")))
     require_sound([doubtful], Settings())
     monkeypatch.setattr("respool.operations.check.find_pipeline", lambda *_: doubtful)
-    _, found = check("sessions", settings_=Settings())
-    assert found.level == "doubtful"
-    assert "has the column 'shops'" in found.message
-    assert "Did you mean 'shop'?" in found.message
+    _, result = check("sessions", settings=Settings())
+    assert result.level == "doubtful"
+    assert "has the column 'shops'" in result.message
+    assert "Did you mean 'shop'?" in result.message
 
 
 def test_without_names_the_pipelines_of_the_settings_are_checked(
@@ -106,14 +108,14 @@ def test_without_names_the_pipelines_of_the_settings_are_checked(
         "[pipelines.sessions]\ngapp = '1m'\n[pipelines.visit-counts]\nwindow = '1m'\n[pipelines.TYPO]\nx = 1\n"
     )
     monkeypatch.chdir(tmp_path)
-    found = respool.check()
-    assert [(one.subject, one.level) for one in found] == [
+    results = respool.check()
+    assert [(result.subject, result.level) for result in results] == [
         ("respool.toml", "wrong"),
         ("sessions", "wrong"),
         ("visit-counts", "ok"),
     ]
-    assert "[pipelines.TYPO] in respool.toml is not of a pipeline" in found[0].message
-    assert "Did you mean 'gap'?" in found[1].message
+    assert "[pipelines.TYPO] in respool.toml is not of a pipeline" in results[0].message
+    assert "Did you mean 'gap'?" in results[1].message
     (tmp_path / "respool.toml").write_text("hoome = 'x'\n")
     (wrong,) = respool.check("sessions")
     assert "Did you mean 'home'?" in wrong.message
@@ -126,7 +128,7 @@ def run(folder: Path, *words: str, **environ: str) -> "subprocess.CompletedProce
     return subprocess.run(command, cwd=folder, env={**inherited, **environ}, capture_output=True, text=True, timeout=60)
 
 
-def test_the_command_needs_no_java_and_its_exit_code_says_what_was_found(tmp_path: Path) -> None:
+def test_the_command_needs_no_java_and_its_exit_code_is_the_result(tmp_path: Path) -> None:
     good = run(tmp_path, "check", "sessions", "visit-counts")
     assert (good.returncode, good.stderr) == (0, "")
     assert [line.split() for line in good.stdout.splitlines()] == [
@@ -140,7 +142,7 @@ def test_the_command_needs_no_java_and_its_exit_code_says_what_was_found(tmp_pat
     )
     bad = run(tmp_path, "check", "shop:orders", "--json")
     assert bad.returncode == 1
-    assert [one["level"] for one in json.loads(bad.stdout)] == ["ok", "wrong"]
+    assert [result["level"] for result in json.loads(bad.stdout)] == ["ok", "wrong"]
     (tmp_path / "respool.toml").write_text("[[")
     assert run(tmp_path, "check").returncode == 1
 
@@ -150,9 +152,9 @@ def test_a_run_checks_before_it_starts_anything(tmp_path: Path) -> None:
         "from respool import Pipeline, ConsoleSink, JsonDecoder\n"
         "orders = Pipeline('orders', 'orders', lambda rows: rows, ConsoleSink(), JsonDecoder('at TIMESTAM', 'at'))\n"
     )
-    found = run(tmp_path, "run", "shop:orders", "--bootstrap-servers", "127.0.0.1:1")
-    assert found.returncode == 1
-    assert found.stderr.startswith("error: The pipeline orders: The decoder's schema 'at TIMESTAM' is not readable")
-    assert sorted(one.name for one in tmp_path.iterdir() if one.name != "__pycache__") == ["shop.py"]
+    done = run(tmp_path, "run", "shop:orders", "--bootstrap-servers", "127.0.0.1:1")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: The pipeline orders: The decoder's schema 'at TIMESTAM' is not readable")
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["shop.py"]
     console = Pipeline("p", "t", lambda rows: rows, ConsoleSink())
     require_sound([console], Settings())

@@ -31,7 +31,7 @@ def run(*arguments: str) -> Result:
 
 
 def checks(*arguments: str) -> dict[str, Any]:
-    return {one["name"]: one for one in json.loads(run("doctor", "--json", *arguments).stdout)}
+    return {check["name"]: check for check in json.loads(run("doctor", "--json", *arguments).stdout)}
 
 
 def test_a_new_machine_is_not_broken(tmp_path: Path) -> None:
@@ -44,8 +44,8 @@ def test_a_new_machine_is_not_broken(tmp_path: Path) -> None:
 
 
 def test_json_names_every_check() -> None:
-    found = checks()
-    assert {name: one["state"] for name, one in found.items()} == {
+    reported = checks()
+    assert {name: check["state"] for name, check in reported.items()} == {
         "Java": "ok",
         "Python": "ok",
         "packages": "ok",
@@ -55,7 +55,7 @@ def test_json_names_every_check() -> None:
         "cache": "ok",
         "broker": "later",
     }
-    assert "pyspark 4.2.0" in found["packages"]["found"]
+    assert "pyspark 4.2.0" in reported["packages"]["found"]
 
 
 def test_missing_java_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,16 +88,16 @@ def test_a_full_disk_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_kafka_that_does_not_answer_is_broken() -> None:
-    found = checks("--bootstrap-servers", "127.0.0.1:9")["Kafka"]
-    assert found["state"] == "broken"
-    assert "127.0.0.1:9" in found["found"]
+    kafka = checks("--bootstrap-servers", "127.0.0.1:9")["Kafka"]
+    assert kafka["state"] == "broken"
+    assert "127.0.0.1:9" in kafka["found"]
 
 
 def test_a_broker_that_died_is_to_be_started_again(tmp_path: Path) -> None:
     (tmp_path / "home" / "broker").mkdir(parents=True)
     (tmp_path / "home" / "broker" / "process.json").write_text('{"pid": 1, "started": "long ago"}')
-    found = checks("--home", str(tmp_path / "home"))["broker"]
-    assert (found["state"], "respool broker start" in found["found"]) == ("later", True)
+    broker = checks("--home", str(tmp_path / "home"))["broker"]
+    assert (broker["state"], "respool broker start" in broker["found"]) == ("later", True)
 
 
 @pytest.mark.parametrize(

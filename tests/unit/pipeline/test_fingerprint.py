@@ -102,31 +102,31 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Mo
 
 @pytest.mark.parametrize("name", list(BUILT_IN))
 def test_two_makes_of_a_pipeline_are_equal(name: str) -> None:
-    one = fingerprint_of(find_pipeline(name))
-    assert one == fingerprint_of(find_pipeline(name))
-    assert one.code
-    assert not changes(one, fingerprint_of(find_pipeline(name)))
-    assert Fingerprint.from_json(json.loads(json.dumps(one.to_json()))) == one
+    fingerprint = fingerprint_of(find_pipeline(name))
+    assert fingerprint == fingerprint_of(find_pipeline(name))
+    assert fingerprint.code
+    assert not changes(fingerprint, fingerprint_of(find_pipeline(name)))
+    assert Fingerprint.from_json(json.loads(json.dumps(fingerprint.to_json()))) == fingerprint
 
 
 def test_a_parameter_shows_as_what_it_changes() -> None:
-    told = changes(
+    listed = changes(
         fingerprint_of(find_pipeline("sessions")), fingerprint_of(find_pipeline("sessions", {"gap": "20 minutes"}))
     )
-    assert "setting results: sessions with a gap of 10 minutes → sessions with a gap of 20 minutes" in told
-    assert "setting respool.sessions.gap.by_gap.transform:micros: 600000000 → 1200000000" in told
-    told = changes(
+    assert "setting results: sessions with a gap of 10 minutes → sessions with a gap of 20 minutes" in listed
+    assert "setting respool.sessions.gap.by_gap.transform:micros: 600000000 → 1200000000" in listed
+    listed = changes(
         fingerprint_of(find_pipeline("visit-counts")),
         fingerprint_of(find_pipeline("visit-counts", {"watermark": "20 minutes"})),
     )
-    assert told == ["setting watermark: 10 minutes → 20 minutes"]
+    assert listed == ["setting watermark: 10 minutes → 20 minutes"]
     given = fingerprint_of(find_pipeline("visit-counts"), {"window": "10 minutes"})
     assert given.settings["parameter window"] == "10 minutes"
 
 
 def test_code_reached_by_names_is_in_it_and_other_code_is_not(written: Callable[..., ModuleType]) -> None:
-    found = fingerprint_of(pipeline(written().make(10)))
-    assert set(found.code) == {
+    fingerprint = fingerprint_of(pipeline(written().make(10)))
+    assert set(fingerprint.code) == {
         "mine_fp.LIMIT",
         "mine_fp.Processor",
         "mine_fp.Rule",
@@ -137,12 +137,12 @@ def test_code_reached_by_names_is_in_it_and_other_code_is_not(written: Callable[
         "helpers_fp.late",
         "helpers_fp.other",
     }
-    assert found.settings["mine_fp.make.transform:rule"] == "Rule(gap=0:10:00, name='gap')"
-    assert found != fingerprint_of(pipeline(written().make(11)))
+    assert fingerprint.settings["mine_fp.make.transform:rule"] == "Rule(gap=0:10:00, name='gap')"
+    assert fingerprint != fingerprint_of(pipeline(written().make(11)))
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "change"),
     [
         ("LIMIT = 3", "LIMIT = 4", "code mine_fp.LIMIT changed"),
         ("value * 2", "value * 3", "code helpers_fp.doubled changed"),
@@ -154,9 +154,9 @@ def test_code_reached_by_names_is_in_it_and_other_code_is_not(written: Callable[
         ('name: str = "gap"', 'name: str = LIMIT and "gaps"', "code mine_fp.Rule changed"),
     ],
 )
-def test_a_change_is_told_by_name(written: Callable[..., ModuleType], old: str, new: str, told: str) -> None:
+def test_a_change_is_reported_by_name(written: Callable[..., ModuleType], old: str, new: str, change: str) -> None:
     before = fingerprint_of(pipeline(written().make(10)))
-    assert told in changes(before, fingerprint_of(pipeline(written(old, new).make(10))))
+    assert change in changes(before, fingerprint_of(pipeline(written(old, new).make(10))))
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_it_is_the_same_in_every_process(written: Callable[..., ModuleType], tmp
         "made = Pipeline('mine', 'topic', mine_fp.make(10), KafkaSink('out'))\n"
         "print(json.dumps(fingerprint_of(made).to_json()))"
     )
-    told = {
+    printed = {
         subprocess.run(
             [sys.executable, "-c", script, str(tmp_path)],
             check=True,
@@ -185,8 +185,8 @@ def test_it_is_the_same_in_every_process(written: Callable[..., ModuleType], tmp
         ).stdout
         for seed in ("1", "2")
     }
-    assert len(told) == 1
-    (text,) = told
+    assert len(printed) == 1
+    (text,) = printed
     assert Fingerprint.from_json(json.loads(text)) == fingerprint_of(pipeline(written().make(10)))
 
 
@@ -194,12 +194,12 @@ def test_no_secret_is_in_it(written: Callable[..., ModuleType]) -> None:
     options = {"spark.ssl.keyStorePassword": "hunter2", "spark.fs.s3a.secret.key": "hunter2", "spark.some": "shown"}
     url = "jdbc:x://u:hunter2@host"
     made = replace(pipeline(written().make(10)), spark=options)
-    found = fingerprint_of(made, {"url": url, "api_key": "hunter2"})
-    assert "hunter2" not in json.dumps(found.to_json())
-    assert found.settings["spark.some"] == "shown"
+    fingerprint = fingerprint_of(made, {"url": url, "api_key": "hunter2"})
+    assert "hunter2" not in json.dumps(fingerprint.to_json())
+    assert fingerprint.settings["spark.some"] == "shown"
     other = replace(made, spark={**options, "spark.ssl.keyStorePassword": "other"})
-    (told,) = changes(found, fingerprint_of(other, {"url": url, "api_key": "hunter2"}))
-    assert told.startswith("setting spark.ssl.keyStorePassword: digest ")
+    (change,) = changes(fingerprint, fingerprint_of(other, {"url": url, "api_key": "hunter2"}))
+    assert change.startswith("setting spark.ssl.keyStorePassword: digest ")
 
 
 def test_code_without_a_source_and_the_function_of_a_sink_count() -> None:
@@ -208,13 +208,15 @@ def test_code_without_a_source_and_the_function_of_a_sink_count() -> None:
         exec(text, names)
         return pipeline(lambda events: events, FunctionSink(names["write"], "a function"))  # type: ignore[arg-type]
 
-    one = fingerprint_of(made("def write(rows, batch): return 1"))
-    assert one.code["typed_in.write"].startswith(f"python{sys.version_info[0]}.{sys.version_info[1]}:")
-    assert one == fingerprint_of(made("def write(rows, batch): return 1"))
-    assert "code typed_in.write changed" in changes(one, fingerprint_of(made("def write(rows, batch): return 2")))
+    fingerprint = fingerprint_of(made("def write(rows, batch): return 1"))
+    assert fingerprint.code["typed_in.write"].startswith(f"python{sys.version_info[0]}.{sys.version_info[1]}:")
+    assert fingerprint == fingerprint_of(made("def write(rows, batch): return 1"))
+    assert "code typed_in.write changed" in changes(
+        fingerprint, fingerprint_of(made("def write(rows, batch): return 2"))
+    )
 
 
-def test_a_damaged_fingerprint_is_told() -> None:
+def test_a_damaged_fingerprint_is_reported() -> None:
     damaged: list[object] = [None, {}, {"code": {}, "settings": 3}, []]
     for facts in damaged:
         with pytest.raises(CheckpointError, match="cannot be read"):

@@ -15,11 +15,11 @@ from respool.running.claim import claim
 
 
 @pytest.mark.parametrize("name", list(BUILT_IN))
-def test_every_pipeline_can_be_made_and_tells_what_it_does(name: str) -> None:
+def test_every_pipeline_can_be_made_and_describes_itself(name: str) -> None:
     facts = find_pipeline(name).describe()
     assert facts["pipeline"] == name
     assert all(facts.values())
-    assert {"topic", "timezone"} <= {one.name for one in parameters(name)}
+    assert {"topic", "timezone"} <= {parameter.name for parameter in parameters(name)}
 
 
 def test_a_parameter_changes_the_pipeline() -> None:
@@ -31,7 +31,7 @@ def test_a_parameter_changes_the_pipeline() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ({"windw": "15m"}, "no parameter 'windw'. Did you mean 'window'"),
         ({"window": "soon"}, "'soon' is not a duration"),
@@ -42,12 +42,12 @@ def test_a_parameter_changes_the_pipeline() -> None:
         ({"topic": 3}, "expected text"),
     ],
 )
-def test_a_parameter_that_cannot_be_is_told(values: dict[str, object], told: str) -> None:
-    with pytest.raises(RespoolError, match=told):
+def test_a_parameter_that_cannot_be_is_reported(values: dict[str, object], message: str) -> None:
+    with pytest.raises(RespoolError, match=message):
         find_pipeline("visit-counts", values)
 
 
-def test_an_unknown_rule_for_sessions_is_told() -> None:
+def test_an_unknown_rule_for_sessions_is_reported() -> None:
     with pytest.raises(PipelineError, match="expected gap or timer"):
         find_pipeline("sessions", {"rule": "gaps"})
 
@@ -58,7 +58,7 @@ def test_a_checkpoint_keeps_what_its_state_is_laid_out_by(tmp_path: Path) -> Non
     assert held is not None
     held.close()
     with pytest.raises(
-        CheckpointError, match=r"made with buckets=4, which it keeps; found buckets=16.*--set buckets=4"
+        CheckpointError, match=r"created with buckets=4, which cannot change; found buckets=16.*--set buckets=4"
     ):
         claim(checkpoint, find_pipeline("sessions"), tmp_path)
     again = claim(checkpoint, find_pipeline("sessions", {"buckets": "4", "gap": "5 minutes"}), tmp_path)
@@ -138,7 +138,7 @@ def test_an_annotation_that_text_cannot_be_turned_into_is_refused() -> None:
 def test_without_an_annotation_the_default_says_the_type() -> None:
     def make(*args: object, share=0.5, count=3, name=None, on=True, **rest: object) -> None: ...  # type: ignore[no-untyped-def]
 
-    kinds = {one.name: one.kind for one in parameters_of(make, "p")}
+    kinds = {parameter.name: parameter.kind for parameter in parameters_of(make, "p")}
     assert kinds == {"share": float, "count": int, "name": str, "on": bool}
 
 

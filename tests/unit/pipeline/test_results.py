@@ -39,16 +39,16 @@ def touching(results: Windows, asked: Span) -> list[datetime]:
     """The starts of all windows that touch a span, found by a look at every window near it."""
     origin = EPOCH + results.offset_time
     every = (origin + number * results.slide_time for number in range(-2000, 2000))
-    return [one for one in every if one < asked.end and one + results.width_time > asked.start]
+    return [start for start in every if start < asked.end and start + results.width_time > asked.start]
 
 
 def starts_in(results: Windows, starts: Span) -> list[datetime]:
-    found = []
+    every = []
     at = starts.start
     while at < starts.end:
-        found.append(at)
+        every.append(at)
         at += results.slide_time
-    return found
+    return every
 
 
 @given(windows(), spans())
@@ -71,7 +71,7 @@ def test_the_events_of_a_span_are_those_of_its_windows(results: Windows, asked: 
 def test_slices_of_windows_have_every_window_once(results: Windows, asked: Span, length: int) -> None:
     starts = results.starts(asked)
     slices = results.slices(starts, length * SECOND)
-    assert [one for piece in slices for one in starts_in(results, piece)] == starts_in(results, starts)
+    assert [start for piece in slices for start in starts_in(results, piece)] == starts_in(results, starts)
     follow_each_other(slices, starts)
     for piece in slices:
         assert (piece.end - piece.start) % results.slide_time == timedelta(0)
@@ -89,8 +89,8 @@ def test_slices_of_sessions_cover_the_span_without_overlap(asked: Span, gap: int
 
 def follow_each_other(slices: list[Span], whole: Span) -> None:
     assert (slices[0].start, slices[-1].end) == (whole.start, whole.end)
-    assert all(one.end == other.start for one, other in pairwise(slices))
-    assert all(one.start < one.end for one in slices)
+    assert all(piece.end == other.start for piece, other in pairwise(slices))
+    assert all(piece.start < piece.end for piece in slices)
 
 
 def test_windows_by_example() -> None:
@@ -103,9 +103,9 @@ def test_windows_by_example() -> None:
     assert len(ten.slices(starts, timedelta(minutes=19))) == 2
     assert len(ten.slices(starts, timedelta(minutes=20))) == 1
     sliding = Windows("10 minutes", "5 minutes", "2 minutes")
-    found = sliding.starts(Span(SEVEN + timedelta(minutes=20), SEVEN + timedelta(minutes=21)))
-    assert starts_in(sliding, found) == [SEVEN + timedelta(minutes=minute) for minute in (12, 17)]
-    assert sliding.closed_by(found) == SEVEN + timedelta(minutes=27)
+    slid = sliding.starts(Span(SEVEN + timedelta(minutes=20), SEVEN + timedelta(minutes=21)))
+    assert starts_in(sliding, slid) == [SEVEN + timedelta(minutes=minute) for minute in (12, 17)]
+    assert sliding.closed_by(slid) == SEVEN + timedelta(minutes=27)
 
 
 def test_a_span_in_another_zone_has_the_same_windows() -> None:
@@ -129,19 +129,19 @@ def test_results_describe_themselves() -> None:
 @pytest.mark.parametrize(
     ("width", "slide"), [("0s", None), ("10 minutes", "0s"), ("10 minutes", "11 minutes"), ("0.0001ms", None)]
 )
-def test_windows_that_are_none_are_refused(width: str, slide: str | None) -> None:
+def test_invalid_windows_are_refused(width: str, slide: str | None) -> None:
     with pytest.raises(PipelineError, match=f"Windows of {width} every {slide or width} are none"):
         Windows(width, slide)
 
 
-def test_sessions_that_are_none_are_refused() -> None:
+def test_invalid_sessions_are_refused() -> None:
     with pytest.raises(PipelineError, match="a gap of more than nothing, and a key"):
         Sessions("0s", key=("visit_id",))
     with pytest.raises(PipelineError, match="a gap of more than nothing, and a key"):
         Sessions("10 minutes", key=())
 
 
-def test_what_is_no_duration_is_refused_at_once() -> None:
+def test_an_invalid_duration_is_refused_immediately() -> None:
     for make in (lambda: Windows("soon"), lambda: Windows("1h", "soon"), lambda: Sessions("soon", key=("visit_id",))):
         with pytest.raises(RespoolError, match="'soon' is not a duration"):
             make()

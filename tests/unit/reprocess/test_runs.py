@@ -11,7 +11,7 @@ import pytest
 from respool.archive.table import Size
 from respool.errors import ReprocessError
 from respool.pipeline.results import Windows
-from respool.reprocess.plan import Plan, ReprocessRequest
+from respool.reprocess.plan import ReprocessPlan, ReprocessRequest
 from respool.reprocess.runs import ReprocessManifest, Runs, Task
 from respool.sinks.protocol import folder_identity, kafka_identity
 from respool.times import Span
@@ -22,12 +22,12 @@ TO = kafka_identity("visits_counter")
 DERIVED = "visit-counts-20250904T070000Z-20250904T080000Z-v3"
 
 
-def plan_for(start: datetime = SEVEN, *, version: int = 3, window: str = "10 minutes") -> Plan:
+def plan_for(start: datetime = SEVEN, *, version: int = 3, window: str = "10 minutes") -> ReprocessPlan:
     """The plan of an hour in three slices."""
     asked = Span(start, start + timedelta(hours=1))
     request = ReprocessRequest(visit_counts(window=window), asked, slice=timedelta(minutes=20))
     slices = Windows(window).slices(asked, request.slice)
-    return Plan(request, asked, tuple(slices), "/archive", version, Size(1, 10), Size(9, 90), None, True)
+    return ReprocessPlan(request, asked, tuple(slices), "/archive", version, Size(1, 10), Size(9, 90), None, True)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def runs(tmp_path: Path) -> Runs:
     return Runs(tmp_path)
 
 
-def test_a_run_has_a_name_that_tells_what_it_computes(runs: Runs, tmp_path: Path) -> None:
+def test_the_name_of_a_run_says_what_it_computes(runs: Runs, tmp_path: Path) -> None:
     begun = runs.begin(plan_for(), TO, None)
     assert begun == ReprocessManifest(DERIVED, Task.of(plan_for(), TO), version=3, slices=3)
     assert (begun.task.pipeline, begun.task.to, begun.task.slice) == ("visit-counts", TO, 1200.0)
@@ -44,18 +44,18 @@ def test_a_run_has_a_name_that_tells_what_it_computes(runs: Runs, tmp_path: Path
     assert list(tmp_path.iterdir()) == []  # nothing is written yet
 
 
-def test_what_is_written_is_read_again(runs: Runs, tmp_path: Path) -> None:
+def test_a_written_manifest_is_read_unchanged(runs: Runs, tmp_path: Path) -> None:
     begun = runs.begin(plan_for(), TO, "mine")
     later = begun.after(6, 0).after(5, 2)
     assert (later.done, later.results, later.withdrawn, later.complete) == (2, 11, 2, False)
-    for one in (begun, later, replace(later, complete=True)):
-        runs.write(one)
-        assert runs.read("mine") == one
+    for manifest in (begun, later, replace(later, complete=True)):
+        runs.write(manifest)
+        assert runs.read("mine") == manifest
     assert [file.name for file in (tmp_path / "reprocess" / "mine").iterdir()] == ["run.json"]
     assert runs.read("other") is None
 
 
-def test_a_run_that_was_stopped_goes_on(runs: Runs) -> None:
+def test_a_stopped_run_resumes(runs: Runs) -> None:
     stopped = runs.begin(plan_for(), TO, None).after(6, 0)
     runs.write(stopped)
     # The archive has grown meanwhile; the run reads the version with which it began.
@@ -63,13 +63,13 @@ def test_a_run_that_was_stopped_goes_on(runs: Runs) -> None:
     assert runs.begin(plan_for(version=8), TO, DERIVED) == stopped
 
 
-def test_a_run_with_a_name_of_its_own_goes_on_without_it(runs: Runs) -> None:
+def test_a_named_run_resumes_without_its_name(runs: Runs) -> None:
     stopped = runs.begin(plan_for(), TO, "mine").after(6, 0)
     runs.write(stopped)
     assert runs.begin(plan_for(), TO, None) == stopped
 
 
-def test_a_run_that_is_complete_begins_anew(runs: Runs) -> None:
+def test_a_complete_run_starts_over(runs: Runs) -> None:
     begun = runs.begin(plan_for(), TO, None)
     runs.write(replace(begun.after(1, 0).after(1, 0).after(1, 0), complete=True))
     assert runs.begin(plan_for(), TO, None) == begun
@@ -82,7 +82,7 @@ def test_a_run_that_is_complete_begins_anew(runs: Runs) -> None:
     [plan_for(SEVEN + timedelta(hours=1)), plan_for(window="5 minutes")],
     ids=["another span", "other windows"],
 )
-def test_a_run_of_another_task_is_not_gone_on_with(runs: Runs, other: Plan) -> None:
+def test_a_run_of_another_task_is_not_gone_on_with(runs: Runs, other: ReprocessPlan) -> None:
     runs.write(runs.begin(plan_for(), TO, None).after(6, 0))
     begun = runs.begin(other, TO, None)
     assert (begun.done, begun.task) == (0, Task.of(other, TO))
@@ -108,7 +108,7 @@ def test_a_name_that_is_no_folder_is_refused(runs: Runs, tmp_path: Path, name: s
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "null", "{}", '{"run": "mine"}', '{"run": "mine", "task": {"pipeline": "visit-counts"}}']
 )
-def test_a_damaged_run_is_told(runs: Runs, tmp_path: Path, text: str) -> None:
+def test_a_damaged_run_is_reported(runs: Runs, tmp_path: Path, text: str) -> None:
     file = tmp_path / "reprocess" / "mine" / "run.json"
     file.parent.mkdir(parents=True)
     file.write_text(text)

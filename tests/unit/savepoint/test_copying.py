@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from respool.errors import CheckpointError
-from respool.savepoint.copying import check, copy, copy_known
+from respool.savepoint.copying import check, copy, copy_verified
 from respool.savepoint.manifest import SavedFile
 from respool.storage.local import LocalWriter
 
@@ -43,9 +43,9 @@ def test_a_copy_has_the_bytes_and_says_what_they_are(source: LocalWriter, target
     assert calls == [(1, 2), (2, 2)]
 
 
-def test_known_files_are_copied(source: LocalWriter, target: LocalWriter) -> None:
+def test_checkpoint_files_are_copied(source: LocalWriter, target: LocalWriter) -> None:
     calls: list[tuple[int, int]] = []
-    copy_known(FILES, source, target, "in/", lambda done, total: calls.append((done, total)))
+    copy_verified(FILES, source, target, "in/", lambda done, total: calls.append((done, total)))
     assert target.read("in/sub/large") == LARGE
     assert calls == [(1, 2), (2, 2)]
 
@@ -66,7 +66,7 @@ def test_a_file_that_is_not_as_it_was_stops_the_copy_and_is_not_left(
     if data is not None:
         place.write_bytes(data)
     with pytest.raises(CheckpointError, match=why):
-        copy_known(FILES[:1], source, target, "in/", lambda done, total: None)
+        copy_verified(FILES[:1], source, target, "in/", lambda done, total: None)
     assert not target.facts(["in/a"])
     (wrong,) = check(FILES, source, lambda done, total: None)
     assert why in wrong

@@ -15,10 +15,10 @@ from respool.errors import CheckpointError
 from respool.savepoint import extras
 from respool.savepoint.extras import NotIncluded
 from respool.savepoint.manifest import parse, text_of
-from respool.savepoint.planning import plan_restore
+from respool.savepoint.restore import plan_restore
 from respool.savepoint.store import SavepointStore
 from respool.storage.local import LocalReader, LocalWriter
-from support.golden import unpack
+from support.checkpoints import unpack
 from support.savepoints import fork, fork_plan, restore, save
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
@@ -58,7 +58,7 @@ def store(tmp_path: Path) -> SavepointStore:
 
 def test_schema_logs_are_in_a_savepoint_and_the_rest_is_listed(checkpoint: Path, store: SavepointStore) -> None:
     savepoint = save(checkpoint, store)
-    paths = {one.path for one in savepoint.manifest.files}
+    paths = {file.path for file in savepoint.manifest.files}
     logs = {f"{place}/{name}" for place in (LOG, f"tracking/deep/{LOG}_second") for name in ("0", "1", ".0.crc")}
     assert logs <= paths
     assert savepoint.manifest.not_included == (NotIncluded("README", 1, 4), NotIncluded("notes", 2, 5))
@@ -80,7 +80,7 @@ def test_a_manifest_of_before_can_be_read(checkpoint: Path, store: SavepointStor
     assert parse("manifest.json", json.dumps(facts).encode()).not_included == ()
 
 
-def test_a_restore_puts_schema_logs_back_and_leaves_other_files_alone(checkpoint: Path, store: SavepointStore) -> None:
+def test_a_restore_installs_schema_logs_and_keeps_other_files(checkpoint: Path, store: SavepointStore) -> None:
     savepoint = save(checkpoint, store, batch=9)
     (checkpoint / LOG / "2").write_text(entry(checkpoint, 2))
     before = {file: file.read_bytes() for file in checkpoint.rglob("*") if file.is_file()}
@@ -88,7 +88,7 @@ def test_a_restore_puts_schema_logs_back_and_leaves_other_files_alone(checkpoint
     request = RewindRequest(ToBatch(10), allow_data_loss=True)
     there = CheckpointSnapshot(LocalReader(checkpoint))
     plan = plan_restore(savepoint, there, str(checkpoint), request, RewindContext(now=NOW, ours=True))
-    assert "Not Spark's, and left as it is: README, notes." in plan.notes
+    assert "Not Spark's, and left in place: README, notes." in plan.notes
     restore(savepoint, checkpoint)
     assert sorted(file.name for file in (checkpoint / LOG).glob("[0-9]*")) == ["0", "1"]
     assert (checkpoint / LOG / "1").read_text() == entry(checkpoint, 1)
@@ -116,7 +116,7 @@ def test_schema_logs_that_are_too_large_are_left_out(
 ) -> None:
     monkeypatch.setattr(extras, "_MOST_BYTES", 100)
     savepoint = save(checkpoint, store)
-    assert [one.path for one in savepoint.manifest.not_included] == ["README", LOG, "notes", "tracking"]
+    assert [extra.path for extra in savepoint.manifest.not_included] == ["README", LOG, "notes", "tracking"]
 
 
 def test_links_are_not_followed(checkpoint: Path, store: SavepointStore, tmp_path: Path) -> None:

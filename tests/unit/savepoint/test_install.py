@@ -98,7 +98,7 @@ def test_files_that_are_adapted_come_without_their_old_checksums(
 ) -> None:
     files, paths = source(tmp_path / "old")
     target = tmp_path / "new"
-    brought = install.cargo(files, known(files, paths) if is_known else None, paths, str(target), query_id)
+    brought = install.install_set(files, known(files, paths) if is_known else None, paths, str(target), query_id)
     adapted = [RUN, LOG, *(["metadata"] if query_id else [])]
     assert sorted(brought.written) == sorted(adapted)
     assert brought.written[RUN].decode() == metadata(f"file:{target}/{SCHEMA}")
@@ -123,12 +123,12 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
     files, paths = source(tmp_path)
     (tmp_path / RUN).unlink()
     with pytest.raises(CheckpointError, match=f"{RUN} is missing. Use another savepoint"):
-        install.cargo(files, [], paths, "/new", None)
+        install.install_set(files, [], paths, "/new", None)
 
 
 def test_nothing_stays_of_what_was_copied_when_a_file_is_damaged(tmp_path: Path) -> None:
     files, paths = source(tmp_path / "old")
-    brought = install.cargo(files, known(files, paths), paths, str(tmp_path / "new"), None)
+    brought = install.install_set(files, known(files, paths), paths, str(tmp_path / "new"), None)
     written(tmp_path / "old", {"offsets/0": "v2"})
     to = LocalWriter(tmp_path / "new")
     with pytest.raises(CheckpointError, match="other bytes than were saved"):
@@ -136,7 +136,7 @@ def test_nothing_stays_of_what_was_copied_when_a_file_is_damaged(tmp_path: Path)
     assert to.below("") == []
 
 
-def test_files_move_aside_in_the_order_that_does_least_harm(tmp_path: Path) -> None:
+def test_files_move_out_in_the_order_that_does_least_harm(tmp_path: Path) -> None:
     there = small_checkpoint.kafka(
         tmp_path / "c", 2, more=dict.fromkeys(["sources/0/1", "sources/0/2", "own/9", "0/offsets"], "x")
     )
@@ -148,15 +148,15 @@ def test_files_move_aside_in_the_order_that_does_least_harm(tmp_path: Path) -> N
     ]
 
 
-def test_what_is_there_moves_aside_before_the_rest_moves_in(tmp_path: Path) -> None:
+def test_existing_files_move_out_before_new_files_move_in(tmp_path: Path) -> None:
     there = small_checkpoint.kafka(tmp_path / "c", 1, more={"own/a": "x", "_schema_log_a/0": "x"})
     files, paths = source(tmp_path / "old")
-    brought = install.cargo(files, None, paths, str(tmp_path / "c"), None)
+    brought = install.install_set(files, None, paths, str(tmp_path / "c"), None)
     table = Restore(RestoreTable("/tables/a", 7, 3, "an-id", 9, 4))
     steps = install.steps(there, brought, "ID", [table])
     moved = [move for move in steps if isinstance(move, Move)]
     aside = ["state/0/0/1.delta", "commits/0", "offsets/0", "_schema_log_a/0", "metadata"]
-    assert [(move.source, move.target) for move in moved[:5]] == [(one, f"_respool/aside/ID/{one}") for one in aside]
+    assert [(move.source, move.target) for move in moved[:5]] == [(name, f"_respool/aside/ID/{name}") for name in aside]
     assert [move.size for move in moved[:5]] == [(tmp_path / "c" / path).stat().st_size for path in aside]
     assert steps[5:8] == [table, Prune("state"), Prune("sources")]
     assert moved[5:] == [Move(f"_respool/staged/ID/{path}", path, brought.sizes[path]) for path in brought.paths]
@@ -175,7 +175,7 @@ def journal(brought: install.InstallSet, operation: Any, newest: LogEnds) -> Jou
 def small(root: Path) -> install.InstallSet:
     there = small_checkpoint.kafka(root, 1)
     paths = ["offsets/0", "commits/0", "metadata"]
-    return install.cargo(there.files, None, paths, "/elsewhere", None)
+    return install.install_set(there.files, None, paths, "/elsewhere", None)
 
 
 def content(root: Path) -> Mapping[str, bytes]:
@@ -221,13 +221,13 @@ def test_a_fork_is_fenced_before_its_first_file_is_there(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(install, "stage", staged)
     install.carry_out_fork(journal(brought, "fork", LogEnds(-1, -1)), brought, to)
-    (text,) = fence
-    assert text.startswith(apply.FENCE)
+    (at_first,) = fence
+    assert at_first.startswith(apply.FENCE)
     assert content(tmp_path / "new").keys() == set(brought.paths)
 
 
 @pytest.mark.parametrize("moved", range(4))
-def test_a_fork_that_was_cut_off_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int) -> None:
+def test_a_fork_that_was_interrupted_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int) -> None:
     brought, old, to = small(tmp_path / "old"), LocalWriter(tmp_path / "old"), LocalWriter(tmp_path / "new")
     begun = apply.begin(journal(brought, "fork", LogEnds(-1, -1)), to)
     if moved:
@@ -250,7 +250,7 @@ def test_a_fork_that_was_cut_off_is_finished(tmp_path: Path, monkeypatch: pytest
 
 def test_a_fork_that_cannot_be_copied_leaves_nothing(tmp_path: Path) -> None:
     files, paths = source(tmp_path / "old")
-    brought = install.cargo(files, known(files, paths), paths, str(tmp_path / "new"), "new")
+    brought = install.install_set(files, known(files, paths), paths, str(tmp_path / "new"), "new")
     written(tmp_path / "old", {"offsets/0": "v2"})
     to = LocalWriter(tmp_path / "new")
     with pytest.raises(CheckpointError, match="other bytes than were saved"):

@@ -11,12 +11,14 @@ from respool.checkpoint.planning.request import RewindContext, RewindRequest, To
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import CheckpointError
 from respool.savepoint.copying import copy_to
+from respool.savepoint.fork import require_new
 from respool.savepoint.placement import require_place, require_store_place
-from respool.savepoint.planning import plan_promote, plan_restore, require_new
+from respool.savepoint.promote import plan_promote
+from respool.savepoint.restore import plan_restore
 from respool.savepoint.store import Savepoint, SavepointStore
 from respool.storage.local import LocalReader
 from respool.storage.open import open_writer
-from support.golden import unpack
+from support.checkpoints import unpack
 from support.savepoints import fork, save
 
 WORLD = RewindContext(now=datetime(2026, 1, 2, tzinfo=timezone.utc), ours=True)
@@ -45,7 +47,7 @@ def forbidden(tmp_path: Path, checkpoint: Path, savepoint: Savepoint) -> dict[st
         "is inside the checkpoint": checkpoint / "state" / "deep" / "new",
         f"is inside the savepoint {savepoint.location}": Path(savepoint.location) / "new",
         "is inside the checkpoint|savepoint": Path(savepoint.data) / "new",
-        f"is inside the store of savepoints {tmp_path}/store": tmp_path / "store" / "new",
+        f"is inside the savepoint store {tmp_path}/store": tmp_path / "store" / "new",
         f"is inside the table {tmp_path}/table": tmp_path / "table" / "new",
         f"is inside the table {tmp_path}/output": tmp_path / "output" / "new",
     }
@@ -58,24 +60,24 @@ def test_a_fork_a_restore_and_a_promotion_do_not_go_into_something_else(
     other = tmp_path / "other"
     fork(savepoint, other)
     forked = CheckpointSnapshot(LocalReader(other))
-    for told, where in forbidden(tmp_path, checkpoint, savepoint).items():
-        with pytest.raises(CheckpointError, match=rf"{told}.*Nothing was changed"):
+    for reason, where in forbidden(tmp_path, checkpoint, savepoint).items():
+        with pytest.raises(CheckpointError, match=rf"{reason}.*Nothing was changed"):
             require_new(str(where), [])
-        with pytest.raises(CheckpointError, match=told):
+        with pytest.raises(CheckpointError, match=reason):
             plan_restore(savepoint, None, str(where), request, WORLD)
-        with pytest.raises(CheckpointError, match=told):
+        with pytest.raises(CheckpointError, match=reason):
             plan_promote(forked, None, str(where), request, WORLD, None)
         assert not where.exists()
 
 
 def test_savepoints_are_not_kept_inside_something_else(tmp_path: Path, checkpoint: Path, savepoint: Savepoint) -> None:
-    for told, where in forbidden(tmp_path, checkpoint, savepoint).items():
-        with pytest.raises(CheckpointError, match=told):
+    for reason, where in forbidden(tmp_path, checkpoint, savepoint).items():
+        with pytest.raises(CheckpointError, match=reason):
             copy_to(savepoint, SavepointStore(str(where)))
-        with pytest.raises(CheckpointError, match=told):
+        with pytest.raises(CheckpointError, match=reason):
             save(checkpoint, SavepointStore(str(where)), "two")
         assert not where.exists()
-    with pytest.raises(CheckpointError, match=r"is a checkpoint\. Savepoints need a folder of their own"):
+    with pytest.raises(CheckpointError, match=r"is a checkpoint\. Savepoints need their own folder"):
         copy_to(savepoint, SavepointStore(str(checkpoint)))
     with pytest.raises(CheckpointError, match="is a savepoint"):
         copy_to(savepoint, SavepointStore(savepoint.location))
@@ -89,7 +91,7 @@ def test_a_checkpoint_is_not_put_around_others(tmp_path: Path, checkpoint: Path,
         plan_restore(savepoint, None, str(tmp_path / "all"), request, WORLD)
     with pytest.raises(CheckpointError, match=r"is a savepoint\. A checkpoint needs"):
         plan_restore(savepoint, None, savepoint.location, request, WORLD)
-    with pytest.raises(CheckpointError, match="is a store of savepoints"):
+    with pytest.raises(CheckpointError, match="is a savepoint store"):
         plan_restore(savepoint, None, str(tmp_path / "store"), request, WORLD)
 
 
@@ -108,13 +110,13 @@ def test_the_same_holds_on_an_object_store(checkpoint: Path, savepoint: Savepoin
     for path in ("metadata", "offsets/0", "commits/0"):
         files.create(path, (checkpoint / path).read_bytes())
     copied = copy_to(savepoint, SavepointStore(f"{url}/store"))
-    for where, told in (
+    for where, reason in (
         (f"{url}/mine/fork", "is inside the checkpoint"),
         (f"{url}/mine/a/b/c", "is inside the checkpoint"),
         (f"{copied.location}/fork", "is inside the savepoint"),
         (url, "contains the checkpoint"),
     ):
-        with pytest.raises(CheckpointError, match=told):
+        with pytest.raises(CheckpointError, match=reason):
             require_place(where)
     require_place(f"{url}/fork")
 

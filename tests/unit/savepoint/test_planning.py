@@ -18,8 +18,11 @@ from respool.errors import CheckpointError
 from respool.format.model import SourceOffsets
 from respool.format.positions import PartitionRange
 from respool.savepoint.extras import NotIncluded
+from respool.savepoint.fork import plan_fork, require_new
 from respool.savepoint.manifest import SavedFile, SavepointManifest
-from respool.savepoint.planning import InstallPlan, plan_fork, plan_promote, plan_restore, require_new
+from respool.savepoint.planning import InstallPlan
+from respool.savepoint.promote import plan_promote
+from respool.savepoint.restore import plan_restore
 from respool.savepoint.store import Savepoint
 from respool.sinks.registry import SinkPosition
 from respool.storage.local_lock import Process
@@ -32,12 +35,12 @@ QUERY = "8491b5b1-af43-4266-97d6-99e64b7a775c"
 OTHER = "00000000-0000-4000-8000-000000000001"
 NOT_ASKED = "Whether Kafka still has these records was not checked. Name a broker with --bootstrap-servers."
 AHEAD = (
-    "The savepoint is ahead of the checkpoint: what lies between them is skipped, not read. The state in the savepoint "
-    "includes it."
+    "The savepoint is ahead of the checkpoint: the records between them are skipped. The state in the savepoint "
+    "includes them."
 )
 UNKNOWN = (
-    "Source 0 reads files. The files that it has read since are not recorded, so it was not checked whether they still exist: "
-    "Spark skips missing files without an error."
+    "Source 0 reads files. The files that it has read since are not recorded, so it was not checked whether they "
+    "still exist: Spark skips missing files without an error."
 )
 CODE: dict[str, Any] = {"code": {"f": "1"}, "settings": {"watermark": "1 minute"}}
 PIPELINE = RunRecord("visits", "visits", "topic a", "writes again", output="kafka:a", fingerprint=CODE)
@@ -82,20 +85,20 @@ def savepoint(
 
 
 def restored(
-    one: Savepoint,
+    source: Savepoint,
     there: CheckpointSnapshot | None,
     where: Path,
     world: RewindContext = WORLD,
     other_query: bool | None = None,
     **more: Any,
 ) -> InstallPlan:
-    request = RewindRequest(ToBatch(one.manifest.next_batch), words="one", **more)
+    request = RewindRequest(ToBatch(source.manifest.next_batch), words="one", **more)
     words = {} if other_query is None else {"other_query": other_query}
-    return plan_restore(one, there, str(where), request, world, **words)
+    return plan_restore(source, there, str(where), request, world, **words)
 
 
-def forked(one: Savepoint, where: Path, world: RewindContext = WORLD, **more: Any) -> InstallPlan:
-    return plan_fork(one, str(where), RewindRequest(ToBatch(one.manifest.next_batch), words="one", **more), world)
+def forked(source: Savepoint, where: Path, world: RewindContext = WORLD, **more: Any) -> InstallPlan:
+    return plan_fork(source, str(where), RewindRequest(ToBatch(source.manifest.next_batch), words="one", **more), world)
 
 
 def replaced(plan: InstallPlan) -> dict[str, tuple[str | None, str | None]]:
@@ -112,8 +115,8 @@ def records(plan: InstallPlan) -> list[tuple[int, int]]:
 
 def test_a_restore_says_what_moves_and_what_is_read_again(tmp_path: Path) -> None:
     there = small_checkpoint.kafka(tmp_path / "c")
-    one = savepoint(tmp_path, reason="x", checkpoint=str(tmp_path / "gone"))
-    plan = restored(one, there, tmp_path / "c", reason="why")
+    saved = savepoint(tmp_path, reason="x", checkpoint=str(tmp_path / "gone"))
+    plan = restored(saved, there, tmp_path / "c", reason="why")
     assert (plan.batch, plan.newest, plan.watermark_ms) == (2, 4, 1234)
     assert records(plan) == [(20, 50)]
     assert (plan.readings[0].records, plan.readings[0].skipped) == (30, ())
@@ -121,14 +124,14 @@ def test_a_restore_says_what_moves_and_what_is_read_again(tmp_path: Path) -> Non
     aside = [move for move in plan.journal.moves if move.target.startswith("_respool/aside/")]
     assert len(aside) == plan.aside == 16  # all that is there
     assert plan.aside_size == sum((tmp_path / "c" / move.source).stat().st_size for move in aside)
-    assert plan.cargo.size == one.manifest.size
+    assert plan.install_set.size == saved.manifest.size
     journal = plan.journal
     assert (journal.operation, journal.of, journal.request, journal.reason) == ("restore", None, "one", "why")
     assert (journal.batch, journal.same_range, journal.started) == (2, False, NOW)
     assert (journal.newest, journal.left, journal.query_ids) == (LogEnds(4, 4), LogEnds(1, 1), (QUERY,))
     name = journal.id
     assert [step.source for step in journal.steps if isinstance(step, Move)][-7:] == [
-        f"_respool/staged/{name}/{file.path}" for file in one.manifest.files
+        f"_respool/staged/{name}/{file.path}" for file in saved.manifest.files
     ]
     assert journal.steps[16:18] == (Prune("state"), Prune("sources"))
     assert replaced(plan) == {}
@@ -142,30 +145,30 @@ def test_what_kafka_has_beyond_the_checkpoint_is_not_read_again(tmp_path: Path) 
 
 
 def test_a_lost_checkpoint_reads_all_that_kafka_has(tmp_path: Path) -> None:
-    one = savepoint(tmp_path)
-    plan = restored(one, None, tmp_path / "c", replace(WORLD, kept=kept()))
+    saved = savepoint(tmp_path)
+    plan = restored(saved, None, tmp_path / "c", replace(WORLD, kept=kept()))
     assert records(plan) == [(20, 70)]
     assert (plan.newest, plan.aside, plan.notes, plan.refusals) == (-1, 0, (), ())
     assert plan.journal.newest == LogEnds(-1, -1)
-    plan = restored(one, None, tmp_path / "c")
+    plan = restored(saved, None, tmp_path / "c")
     assert (plan.readings[0].start, plan.readings[0].end, plan.readings[0].skipped) == ("visits[0:20]",) * 2 + ((),)
     assert plan.notes == (NOT_ASKED,)
 
 
 def test_nothing_runs_on_a_checkpoint_that_is_lost(tmp_path: Path) -> None:
-    one = savepoint(tmp_path)
+    saved = savepoint(tmp_path)
     for runs in (None, "process 7"):
-        assert restored(one, None, tmp_path / "c", RewindContext(now=NOW, runs=runs)).refusals == ()
+        assert restored(saved, None, tmp_path / "c", RewindContext(now=NOW, runs=runs)).refusals == ()
 
 
 def test_records_that_are_lost_and_a_query_that_runs_stop_a_restore_together(tmp_path: Path) -> None:
     there = small_checkpoint.kafka(tmp_path / "c", more={"metadata": f'{{"id":"{OTHER}"}}'})
     world = RewindContext(now=NOW, runs="process 7", kept=kept(first=25))
     plan = restored(savepoint(tmp_path), there, tmp_path / "c", world)
-    assert [one.why for one in plan.refusals] == [
+    assert [refusal.why for refusal in plan.refusals] == [
         "The query runs: process 7.",
         "Kafka no longer has 5 of the records of visits-0: batches would read from offset 20, its first is 25.",
-        f"The savepoint is of the query {QUERY}, the checkpoint of {OTHER}.",
+        f"The savepoint belongs to the query {QUERY}, the checkpoint to {OTHER}.",
     ]
 
 
@@ -173,7 +176,7 @@ def test_a_restore_is_refused_while_what_moves_was_just_written(tmp_path: Path) 
     there = small_checkpoint.kafka(tmp_path / "c")
     world = RewindContext(now=datetime.now(timezone.utc), kept=kept())
     plan = restored(savepoint(tmp_path), there, tmp_path / "c", world)
-    assert ["The checkpoint was written to" in one.why for one in plan.refusals] == [True]
+    assert ["The checkpoint was written to" in refusal.why for refusal in plan.refusals] == [True]
 
 
 def test_a_savepoint_of_another_query_has_to_be_meant(tmp_path: Path) -> None:
@@ -181,13 +184,13 @@ def test_a_savepoint_of_another_query_has_to_be_meant(tmp_path: Path) -> None:
     past = Journal("ID", "rewind", None, "", None, NOW, 1, False, LogEnds(4, 4), LogEnds(4, 4), (), query_ids=ids[:2])
     more: dict[str, str | bytes] = {"metadata": f'{{"id":"{ids[2]}"}}', history.path_of(past): history.text_of(past)}
     there = small_checkpoint.kafka(tmp_path / "c", more=more)
-    one = savepoint(tmp_path)
-    plan = restored(one, there, tmp_path / "c")
+    saved = savepoint(tmp_path)
+    plan = restored(saved, there, tmp_path / "c")
     assert [refusal.why for refusal in plan.refusals] == [
-        f"The savepoint is of the query {QUERY}, the checkpoint of {ids[2]}."
+        f"The savepoint belongs to the query {QUERY}, the checkpoint to {ids[2]}."
     ]
     assert plan.journal.query_ids == (*ids, QUERY)
-    assert restored(one, there, tmp_path / "c", other_query=True).refusals == ()
+    assert restored(saved, there, tmp_path / "c", other_query=True).refusals == ()
     # An id that the query had before is its own.
     own = savepoint(tmp_path, query_id=ids[1])
     plan = restored(own, there, tmp_path / "c")
@@ -197,13 +200,13 @@ def test_a_savepoint_of_another_query_has_to_be_meant(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_has_run_no_batch_or_lost_its_id_may_be_of_any_query(tmp_path: Path) -> None:
     empty = written(tmp_path / "a", {"metadata": f'{{"id":"{OTHER}"}}'})
-    one = savepoint(tmp_path)
-    plan = restored(one, empty, tmp_path / "a", replace(WORLD, kept=kept()))
+    saved = savepoint(tmp_path)
+    plan = restored(saved, empty, tmp_path / "a", replace(WORLD, kept=kept()))
     assert (plan.refusals, plan.newest, plan.journal.newest) == ((), -1, LogEnds(-1, -1))
     assert records(plan) == [(20, 70)]
     lost = small_checkpoint.kafka(tmp_path / "b")
     (tmp_path / "b/metadata").unlink()
-    assert restored(one, CheckpointSnapshot(lost.files), tmp_path / "b").refusals == ()
+    assert restored(saved, CheckpointSnapshot(lost.files), tmp_path / "b").refusals == ()
 
 
 def test_a_checkpoint_whose_first_batch_is_not_committed_can_be_restored(tmp_path: Path) -> None:
@@ -218,7 +221,7 @@ def test_a_savepoint_that_is_ahead_skips_what_lies_between(tmp_path: Path) -> No
     assert plan.readings[0].skipped == (PartitionRange("visits-0", 50, 70),)
     assert plan.notes == (
         AHEAD,
-        "Not Spark's, and left as it is: notes.",
+        "Not Spark's, and left in place: notes.",
         "Though the query has ended, process 7 (less) has offsets/4 open.",
         NOT_ASKED,
     )
@@ -249,13 +252,13 @@ def test_what_is_not_sparks_is_named(tmp_path: Path, names: list[str], shown: st
 
 
 @pytest.mark.parametrize("there", ["its own", "none", "no checkpoint"])
-def test_a_restored_checkpoint_knows_its_pipeline(tmp_path: Path, there: str) -> None:
-    one = savepoint(tmp_path, run=PIPELINE)
+def test_a_restored_checkpoint_records_its_pipeline(tmp_path: Path, there: str) -> None:
+    saved = savepoint(tmp_path, run=PIPELINE)
     now = None
     if there != "no checkpoint":
         more = {RUN: noted(replace(PIPELINE, topic="own"))} if there == "its own" else {}
         now = small_checkpoint.kafka(tmp_path / "c", more=more)
-    plan = restored(one, now, tmp_path / "c")
+    plan = restored(saved, now, tmp_path / "c")
     assert len(plan.journal.moves) >= 7
     if there == "its own":
         assert replaced(plan) == {}
@@ -270,48 +273,48 @@ def test_a_restored_checkpoint_knows_its_pipeline(tmp_path: Path, there: str) ->
 
 def files_read(root: Path, batches: int, query: str = QUERY) -> dict[str, str | bytes]:
     """The files of a query that reads one file in each batch, from a folder beside it."""
-    found: dict[str, str | bytes] = {"metadata": f'{{"id":"{query}"}}'}
-    for one in range(batches):
-        written(root, {f"in/{one}": "x"})
-        found[f"offsets/{one}"] = offsets({"logOffset": one})
-        found[f"commits/{one}"] = commit()
-        found[f"sources/0/{one}"] = "v1\n" + json.dumps({"path": f"file://{root}/in/{one}", "batchId": one})
-    return found
+    files: dict[str, str | bytes] = {"metadata": f'{{"id":"{query}"}}'}
+    for batch in range(batches):
+        written(root, {f"in/{batch}": "x"})
+        files[f"offsets/{batch}"] = offsets({"logOffset": batch})
+        files[f"commits/{batch}"] = commit()
+        files[f"sources/0/{batch}"] = "v1\n" + json.dumps({"path": f"file://{root}/in/{batch}", "batchId": batch})
+    return files
 
 
-def test_the_files_that_the_original_has_read_since_are_known(tmp_path: Path) -> None:
-    one = savepoint(tmp_path, 1, files_read(tmp_path, 2), {"logOffset": 1})
+def test_files_that_the_original_has_read_since_are_listed(tmp_path: Path) -> None:
+    saved = savepoint(tmp_path, 1, files_read(tmp_path, 2), {"logOffset": 1})
     written(tmp_path / "c", files_read(tmp_path, 5))
-    for plan in (forked(one, tmp_path / "new"), restored(one, None, tmp_path / "new")):
+    for plan in (forked(saved, tmp_path / "new"), restored(saved, None, tmp_path / "new")):
         assert (plan.readings[0].kind, plan.readings[0].files) == ("files", 3)
         assert (plan.refusals, plan.notes) == ((), ("3 input files are read again.",))
     (tmp_path / "in/3").unlink()
-    for plan in (forked(one, tmp_path / "new"), restored(one, None, tmp_path / "new")):
+    for plan in (forked(saved, tmp_path / "new"), restored(saved, None, tmp_path / "new")):
         assert [refusal.why for refusal in plan.refusals] == [
             f"Input files are gone: 1 of 3: file://{tmp_path}/in/3. Spark would skip them without an error."
         ]
-    assert forked(one, tmp_path / "new", allow_data_loss=True).refusals == ()
-    assert forked(one, tmp_path / "new", allow_data_loss=True).notes == ("3 input files are read again.",)
+    assert forked(saved, tmp_path / "new", allow_data_loss=True).refusals == ()
+    assert forked(saved, tmp_path / "new", allow_data_loss=True).notes == ("3 input files are read again.",)
 
 
 @pytest.mark.parametrize("original", ["gone", "of another query", "without a batch", "damaged"])
 def test_files_that_were_read_since_are_unknown_without_the_original(tmp_path: Path, original: str) -> None:
-    one = savepoint(tmp_path, 1, files_read(tmp_path, 2), {"logOffset": 1})
+    saved = savepoint(tmp_path, 1, files_read(tmp_path, 2), {"logOffset": 1})
     if original == "of another query":
         written(tmp_path / "c", files_read(tmp_path, 5, OTHER))
     elif original == "without a batch":
         written(tmp_path / "c", {"metadata": f'{{"id":"{QUERY}"}}'})
     elif original == "damaged":
         written(tmp_path / "c", {**files_read(tmp_path, 5), "metadata": "no JSON"})
-    assert forked(one, tmp_path / "new").notes == (UNKNOWN,)
-    assert restored(one, None, tmp_path / "new").notes == (UNKNOWN,)
+    assert forked(saved, tmp_path / "new").notes == (UNKNOWN,)
+    assert restored(saved, None, tmp_path / "new").notes == (UNKNOWN,)
 
 
 def test_a_checkpoint_without_a_batch_does_not_say_which_files_were_read(tmp_path: Path) -> None:
-    one = savepoint(tmp_path, 1, files_read(tmp_path, 2), {"logOffset": 1})
+    saved = savepoint(tmp_path, 1, files_read(tmp_path, 2), {"logOffset": 1})
     written(tmp_path / "c", files_read(tmp_path, 5))
     empty = written(tmp_path / "d", {"metadata": f'{{"id":"{QUERY}"}}'})
-    assert restored(one, empty, tmp_path / "d").notes == (UNKNOWN,)
+    assert restored(saved, empty, tmp_path / "d").notes == (UNKNOWN,)
 
 
 # Forks
@@ -319,8 +322,8 @@ def test_a_checkpoint_without_a_batch_does_not_say_which_files_were_read(tmp_pat
 
 def test_a_fork_reads_all_that_kafka_has_under_an_id_of_its_own(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path / "c")
-    one = savepoint(tmp_path)
-    plan = forked(one, tmp_path / "new", replace(WORLD, kept=kept()), reason="why")
+    saved = savepoint(tmp_path)
+    plan = forked(saved, tmp_path / "new", replace(WORLD, kept=kept()), reason="why")
     assert records(plan) == [(20, 70)]
     assert (plan.batch, plan.newest, plan.watermark_ms, plan.aside) == (2, -1, 1234, 0)
     assert (plan.refusals, plan.notes) == ((), ())
@@ -329,13 +332,13 @@ def test_a_fork_reads_all_that_kafka_has_under_an_id_of_its_own(tmp_path: Path) 
     assert (journal.batch, journal.same_range, journal.reason) == (2, False, "why")
     (query,) = journal.query_ids
     assert query != QUERY
-    assert json.loads(plan.cargo.written["metadata"])["id"] == query
-    assert {move.target for move in journal.moves} == {file.path for file in one.manifest.files}
+    assert json.loads(plan.install_set.written["metadata"])["id"] == query
+    assert {move.target for move in journal.moves} == {file.path for file in saved.manifest.files}
     ((path, (old, new)),) = replaced(plan).items()
     assert (path, old) == (FORK, None)
     assert json.loads(new or "") == {
         "savepoint": "one",
-        "location": one.location,
+        "location": saved.location,
         "batch": 1,
         "checkpoint": str(tmp_path / "c"),
         "query_id": QUERY,
@@ -345,7 +348,7 @@ def test_a_fork_reads_all_that_kafka_has_under_an_id_of_its_own(tmp_path: Path) 
     }
 
 
-def test_a_fork_knows_the_pipeline_and_where_the_original_writes(tmp_path: Path) -> None:
+def test_a_fork_records_the_pipeline_and_the_output_of_the_original(tmp_path: Path) -> None:
     plan = forked(savepoint(tmp_path, run=PIPELINE), tmp_path / "new")
     assert plan.journal.moves
     texts = {path: json.loads(new or "") for path, (_, new) in replaced(plan).items()}
@@ -358,7 +361,7 @@ def test_a_fork_is_refused_where_something_is(tmp_path: Path) -> None:
     where = str(tmp_path / "new")
     require_new(where, [])
     for names, shown in (([*"dcba"], "a, b, c, d"), ([*"edcba"], "a, b, c, d …")):
-        with pytest.raises(CheckpointError, match=rf"is not empty: it holds {shown}\. A fork needs"):
+        with pytest.raises(CheckpointError, match=rf"is not empty: it contains {shown}\. A fork needs"):
             require_new(where, names)
 
 
@@ -411,7 +414,7 @@ def test_the_watermark_of_a_promotion_is_that_of_the_newest_batch(tmp_path: Path
 
 
 def test_a_fork_that_has_run_nothing_is_not_promoted(tmp_path: Path, pipeline: CheckpointSnapshot) -> None:
-    with pytest.raises(CheckpointError, match="has no committed batch: there is nothing to promote"):
+    with pytest.raises(CheckpointError, match="has no committed batch, so there is nothing to promote"):
         promoted(fork_at(tmp_path, 1, 0), pipeline, tmp_path / "c")
 
 
@@ -419,7 +422,7 @@ def test_hidden_files_of_a_fork_stay_behind_except_checksums(tmp_path: Path, pip
     hidden = [".x", "state/0/0/.y", "offsets/.3.4711.tmp", "offsets/..3.4711.tmp.crc"]
     sums = ["offsets/.2.crc", "state/0/0/.3.delta.crc"]
     fork = fork_at(tmp_path, more=dict.fromkeys([*hidden, *sums], "x"))
-    brought = promoted(fork, pipeline, tmp_path / "c").cargo.paths
+    brought = promoted(fork, pipeline, tmp_path / "c").install_set.paths
     assert set(sums) < set(brought)
     assert not set(hidden) & set(brought)
     assert {"metadata", "offsets/2", "commits/2", "state/0/0/3.delta"} <= set(brought)
@@ -431,21 +434,21 @@ def test_only_a_fork_of_this_checkpoint_is_promoted(tmp_path: Path, pipeline: Ch
     assert promoted(fork_at(tmp_path, more=facts), None, tmp_path / "lost").refusals == ()
     another = fork_at(tmp_path, query=OTHER, more=facts)
     (refusal,) = promoted(another, pipeline, where).refusals
-    assert refusal.why == f"{another.root} is no fork of the query {OTHER} that {where} is of."
+    assert refusal.why == f"{another.root} is not a fork of the query that owns {where}; it was forked from {OTHER}."
     assert promoted(another, None, tmp_path / "lost").refusals == ()
     (tmp_path / "fork" / FORK).unlink()
     for there, place in ((pipeline, where), (None, tmp_path / "lost")):
         (refusal,) = promoted(CheckpointSnapshot(another.files), there, place).refusals
-        assert refusal.why == f"{another.root} is no fork by respool that {place} is of."
+        assert refusal.why == f"{another.root} is not a fork created by respool."
 
 
 def test_a_fork_that_runs_or_may_run_is_not_promoted(tmp_path: Path, pipeline: CheckpointSnapshot) -> None:
     where = tmp_path / "c"
     fork = fork_at(tmp_path, 4, 3)
     (refusal,) = promoted(fork, pipeline, where, fork_runs="process 7").refusals
-    assert refusal.why == "Of the fork: The query runs: process 7."
+    assert refusal.why == "The fork: The query runs: process 7."
     (refusal,) = promoted(fork, pipeline, where).refusals  # respool does not run it: its files are what is known
-    assert refusal.why.startswith("Of the fork: Batch 3 is planned but not committed")
+    assert refusal.why.startswith("The fork: Batch 3 is planned but not committed")
     reader = Process(8, "less", "offsets/3", False)
     assert len(promoted(fork, pipeline, where, fork_processes=[reader]).refusals) == 2
     written(tmp_path / "fork", {RUN: noted(PIPELINE)})
@@ -499,7 +502,7 @@ def test_a_fork_of_a_lost_checkpoint_keeps_its_own_pipeline(tmp_path: Path) -> N
     ("batches", "note"),
     [
         (5, None),
-        (7, "The fork has read 20 records more than the pipeline: their results are the fork's alone."),
+        (7, "The fork has read 20 records more than the pipeline: only the fork has their results."),
         (2, "The pipeline has read 30 records more than the fork: they are read again."),
     ],
 )
@@ -538,7 +541,7 @@ def test_what_the_fork_did_otherwise_is_noted(
     fork = fork_at(tmp_path, more={RUN: noted(mine)} if mine else {})
     shown = promoted(fork, there, tmp_path / "c").notes
     assert len(shown) == len(notes) + 1
-    assert all(one.startswith(start) for one, start in zip(shown, [*notes, NOT_ASKED], strict=True))
+    assert all(note.startswith(start) for note, start in zip(shown, [*notes, NOT_ASKED], strict=True))
     assert not mine or mine is not CHANGED or "1 minute" in shown[0]
 
 

@@ -21,17 +21,20 @@ from respool.errors import CheckpointError
 from respool.savepoint import create, install
 from respool.savepoint.copying import copy_to
 from respool.savepoint.create import SavepointRequest
-from respool.savepoint.planning import plan_fork, plan_restore
+from respool.savepoint.fork import plan_fork
+from respool.savepoint.restore import plan_restore
 from respool.savepoint.store import Savepoint, SavepointStore
 from respool.savepoint.verify import verify
 from respool.sinks.registry import SinkPosition
 from respool.storage.local import LocalReader, LocalWriter
-from support import golden
+from support import checkpoints
 from support.savepoints import fork_plan, restore, save
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 # Spark writes no offsets of all batches when it tracks its progress asynchronously.
-KINDS = [(version, kind) for version in golden.versions() for kind in golden.kinds(version) if kind != "async"]
+KINDS = [
+    (version, kind) for version in checkpoints.versions() for kind in checkpoints.kinds(version) if kind != "async"
+]
 
 
 def seen(folder: Path) -> dict[str, bytes]:
@@ -46,24 +49,24 @@ def store(tmp_path: Path) -> SavepointStore:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    return golden.unpack(tmp_path, "changelog")
+    return checkpoints.unpack(tmp_path, "changelog")
 
 
 @pytest.mark.parametrize(("version", "kind"), KINDS)
 def test_a_savepoint_has_what_a_start_needs_and_no_more(
     version: str, kind: str, tmp_path: Path, store: SavepointStore
 ) -> None:
-    folder = golden.unpack(tmp_path, kind, version)
+    folder = checkpoints.unpack(tmp_path, kind, version)
     before = CheckpointSnapshot(LocalReader(folder))
     batches = [span.last - 1 for span in reachability.reachable(before) if span.last > 0]
     for batch in {before.commits[-1], *batches[-1:], *([6] if 7 in _reachable(before) else [])}:
         savepoint = save(folder, store, f"at-{batch}", batch)
         kept = savepoint.checkpoint()
         assert kept.next_batch == batch + 1
-        assert kept.offsets == tuple(one for one in (batch - 1, batch) if one >= 0)
+        assert kept.offsets == tuple(number for number in (batch - 1, batch) if number >= 0)
         assert kept.commits == (batch,)
         assert reachability.why_unreachable(kept, batch + 1, same_range=False) is None
-        newest = [file.version for one in kept.stores for file in one.files]
+        newest = [file.version for saved in kept.stores for file in saved.files]
         assert max(newest, default=batch + 1) == batch + 1
         # Nothing of it can be done without.
         for store_ in kept.stores:
@@ -72,9 +75,9 @@ def test_a_savepoint_has_what_a_start_needs_and_no_more(
             assert len(snapshots) <= 1
             assert not snapshots or snapshots == [first]
         assert seen(Path(savepoint.data)).items() <= seen(folder).items()
-        for one in savepoint.manifest.files:
-            data = (folder / one.path).read_bytes()
-            assert (one.size, one.sha256) == (len(data), hashlib.sha256(data).hexdigest())
+        for entry in savepoint.manifest.files:
+            data = (folder / entry.path).read_bytes()
+            assert (entry.size, entry.sha256) == (len(data), hashlib.sha256(data).hexdigest())
         assert not verify(savepoint).wrong
 
 
@@ -82,11 +85,11 @@ def _reachable(checkpoint: CheckpointSnapshot) -> set[int]:
     return {batch for span in reachability.reachable(checkpoint) for batch in range(span.first, span.last + 1)}
 
 
-@pytest.mark.parametrize("kind", [kind for version, kind in KINDS if version == golden.NEWEST])
-def test_a_restored_checkpoint_is_what_was_saved_and_undo_brings_back_what_was_there(
+@pytest.mark.parametrize("kind", [kind for version, kind in KINDS if version == checkpoints.NEWEST])
+def test_a_restored_checkpoint_equals_the_savepoint_and_undo_restores_the_previous_one(
     kind: str, tmp_path: Path, store: SavepointStore
 ) -> None:
-    folder = golden.unpack(tmp_path, kind)
+    folder = checkpoints.unpack(tmp_path, kind)
     before, newest = seen(folder), CheckpointSnapshot(LocalReader(folder)).commits[-1]
     savepoint = save(folder, store, batch=newest - 2)
     restore(savepoint, folder)
@@ -97,7 +100,7 @@ def test_a_restored_checkpoint_is_what_was_saved_and_undo_brings_back_what_was_t
     saved = {path: data for path, data in seen(Path(savepoint.data)).items() if not _is_sum_of(path, moved)}
     assert seen(folder).keys() == saved.keys()
     assert all(data == saved[path] for path, data in seen(folder).items() if path not in moved)
-    assert [one.name for one in verify_checkpoint(after) if one.status == "broken"] == []
+    assert [check.name for check in verify_checkpoint(after) if check.status == "broken"] == []
     for path in moved:  # the schemas are named by their address
         assert f"file:{folder}/state/" in (folder / path).read_text()
     apply.apply(plan_undo(after, NOW), LocalWriter(folder))
@@ -110,14 +113,14 @@ def _is_sum_of(path: str, others: set[str]) -> bool:
     return f"{folder}/{name.removeprefix('.').removesuffix('.crc')}" in others and name.endswith(".crc")
 
 
-def test_a_lost_checkpoint_comes_back(checkpoint: Path, store: SavepointStore) -> None:
+def test_a_lost_checkpoint_is_restored(checkpoint: Path, store: SavepointStore) -> None:
     savepoint = save(checkpoint, store)
     shutil.rmtree(checkpoint)
     restore(savepoint, checkpoint)
     assert seen(checkpoint) == seen(Path(savepoint.data))
 
 
-def test_purge_keeps_what_a_restore_brought_in(checkpoint: Path, store: SavepointStore) -> None:
+def test_purge_keeps_what_a_restore_installed(checkpoint: Path, store: SavepointStore) -> None:
     savepoint = save(checkpoint, store, batch=9)
     restore(savepoint, checkpoint)
     restored = seen(checkpoint)
@@ -136,13 +139,13 @@ def test_an_undo_is_refused_once_the_restored_query_has_run(checkpoint: Path, st
         plan_undo(CheckpointSnapshot(LocalReader(checkpoint)), NOW)
 
 
-def test_a_fork_is_another_query_and_knows_where_it_comes_from(
+def test_a_fork_is_another_query_and_records_its_origin(
     checkpoint: Path, store: SavepointStore, tmp_path: Path
 ) -> None:
     savepoint = save(checkpoint, store)
     where = tmp_path / "fork"
     plan = fork_plan(savepoint, where)
-    install.carry_out_fork(plan.journal, plan.cargo, LocalWriter(where))
+    install.carry_out_fork(plan.journal, plan.install_set, LocalWriter(where))
     fork, original = CheckpointSnapshot(LocalReader(where)), CheckpointSnapshot(LocalReader(checkpoint))
     assert fork.query_id == plan.journal.query_ids[-1] != original.query_id
     mark = fork_of(fork.files)
@@ -153,7 +156,7 @@ def test_a_fork_is_another_query_and_knows_where_it_comes_from(
 
 
 def test_records_that_kafka_has_lost_stop_a_fork_and_a_restore(tmp_path: Path, store: SavepointStore) -> None:
-    folder = golden.unpack(tmp_path, "kafka")
+    folder = checkpoints.unpack(tmp_path, "kafka")
     savepoint = save(folder, store)
     ends = savepoint.manifest.sources[0].end
     parts = {(topic, int(number)): offset for topic, numbers in ends.items() for number, offset in numbers.items()}
@@ -177,7 +180,7 @@ def test_a_savepoint_of_another_query_is_not_restored_by_mistake(
     tmp_path: Path, store: SavepointStore, checkpoint: Path
 ) -> None:
     savepoint = save(checkpoint, store)
-    other = golden.unpack(tmp_path, "hdfs")
+    other = checkpoints.unpack(tmp_path, "hdfs")
     request, world = RewindRequest(ToBatch(savepoint.manifest.next_batch)), RewindContext(now=NOW, ours=True)
     plan = plan_restore(savepoint, CheckpointSnapshot(LocalReader(other)), str(other), request, world)
     assert "--other-query" in plan.refusals[0].way_out
@@ -198,29 +201,29 @@ def _damages(savepoint: Savepoint) -> Iterator[tuple[Path, bytes | None, str]]:
     yield data / "metadata", b"{}", "bytes, expected"
 
 
-def test_damage_is_found_by_verify_and_stops_a_restore_and_a_copy_before_anything_changes(
+def test_damage_is_reported_by_verify_and_stops_a_restore_and_a_copy_before_anything_changes(
     checkpoint: Path, store: SavepointStore, tmp_path: Path
 ) -> None:
     savepoint = save(checkpoint, store, batch=9)
     before = seen(checkpoint)
-    for file, data, told in _damages(savepoint):
+    for file, data, reason in _damages(savepoint):
         whole = file.read_bytes()
         if data is None:
             file.unlink()
         else:
             file.write_bytes(data)
-        assert any(told in one for one in verify(savepoint).wrong)
-        with pytest.raises(CheckpointError, match=told):
+        assert any(reason in problem for problem in verify(savepoint).wrong)
+        with pytest.raises(CheckpointError, match=reason):
             restore(savepoint, checkpoint)
         assert seen(checkpoint) == before
         assert history.pending(LocalReader(checkpoint)) is None
         where = tmp_path / "fork"
         plan = fork_plan(savepoint, where)
         if file.name != "metadata":  # a fork has one of its own
-            with pytest.raises(CheckpointError, match=told):
-                install.carry_out_fork(plan.journal, plan.cargo, LocalWriter(where))
+            with pytest.raises(CheckpointError, match=reason):
+                install.carry_out_fork(plan.journal, plan.install_set, LocalWriter(where))
             assert not seen(where)
-        with pytest.raises(CheckpointError, match=told):
+        with pytest.raises(CheckpointError, match=reason):
             copy_to(savepoint, SavepointStore(str(tmp_path / "elsewhere")))
         assert not list((tmp_path / "elsewhere").rglob("manifest.json"))
         file.write_bytes(whole)
@@ -228,12 +231,14 @@ def test_damage_is_found_by_verify_and_stops_a_restore_and_a_copy_before_anythin
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "reason"),
     [("metadata", "metadata is damaged"), ("offsets/13", "offsets/13 is damaged"), ("commits/13", "commits/13")],
 )
-def test_a_damaged_checkpoint_makes_no_savepoint(checkpoint: Path, store: SavepointStore, path: str, told: str) -> None:
+def test_a_damaged_checkpoint_makes_no_savepoint(
+    checkpoint: Path, store: SavepointStore, path: str, reason: str
+) -> None:
     (checkpoint / path).write_bytes(b"")
-    with pytest.raises(CheckpointError, match=told):
+    with pytest.raises(CheckpointError, match=reason):
         save(checkpoint, store)
     assert store.names() == []
     assert not list(Path(store.location).rglob("*"))
@@ -248,8 +253,10 @@ def test_a_damaged_state_file_makes_no_savepoint(checkpoint: Path, store: Savepo
 
 
 def test_a_batch_that_is_not_kept_is_refused_with_those_that_are(tmp_path: Path, store: SavepointStore) -> None:
-    folder = golden.unpack(tmp_path, "changelog-purged")
-    with pytest.raises(CheckpointError, match=r"Batch 2 cannot be kept: .* is not kept\. Batches that can: \d+ to \d+"):
+    folder = checkpoints.unpack(tmp_path, "changelog-purged")
+    with pytest.raises(
+        CheckpointError, match=r"Batch 2 cannot be saved: .* is not kept\. Available batches: \d+ to \d+"
+    ):
         save(folder, store, batch=2)
     with pytest.raises(CheckpointError, match=r"Batch 99 is not committed; the newest is 13"):
         save(folder, store, batch=99)
@@ -268,11 +275,11 @@ def test_a_rewind_while_files_are_copied_is_noticed_and_two_lives_are_not_mixed(
     files = LocalWriter(checkpoint)
     seen_at: list[int] = []
 
-    def rewind_once(found: CheckpointSnapshot, batch: int) -> SinkPosition:
+    def rewind_once(snapshot: CheckpointSnapshot, batch: int) -> SinkPosition:
         if not seen_at:
             request = RewindRequest(ToBatch(9), allow_data_loss=True)
-            apply.apply(plan_rewind(found, request, RewindContext(now=NOW, ours=True)).journal, files)
-        seen_at.append(found.commits[-1])
+            apply.apply(plan_rewind(snapshot, request, RewindContext(now=NOW, ours=True)).journal, files)
+        seen_at.append(snapshot.commits[-1])
         return SinkPosition("console")
 
     made = create.create(SavepointRequest(str(checkpoint), "one", 5), store, rewind_once)
@@ -287,7 +294,7 @@ def test_a_savepoint_is_copied_elsewhere_whole(checkpoint: Path, store: Savepoin
     assert other.names() == ["kept"]
     assert copied.manifest.files == savepoint.manifest.files
     assert seen(Path(copied.data)) == seen(Path(savepoint.data))
-    with pytest.raises(CheckpointError, match="There is a savepoint kept already"):
+    with pytest.raises(CheckpointError, match="The savepoint kept already exists"):
         copy_to(savepoint, other, "kept")
     assert not verify(other.get("kept")).wrong
 
@@ -300,7 +307,7 @@ def test_a_manifest_of_another_version_is_refused(checkpoint: Path, store: Savep
     with pytest.raises(CheckpointError, match="has format version 2; this respool supports 1"):
         store.get("one")
     assert store.all() == []
-    assert "of version 2" in store.look()[1][0]
+    assert "of version 2" in store.read_all()[1][0]
     file.write_text("{")
-    with pytest.raises(CheckpointError, match=r"is damaged: .*create another"):
+    with pytest.raises(CheckpointError, match=r"is damaged: .*Create another"):
         store.get("one")

@@ -61,10 +61,10 @@ def test_savepoints_are_listed_the_oldest_first_and_damaged_ones_apart(root: Pat
     kept(root, "b")
     written(root, {"aa-cut-off/x": "x", "damaged/manifest.json": "{", "a-file": "x", ".hidden/manifest.json": "{"})
     store = SavepointStore(str(root))
-    savepoints, damaged = store.look()
-    assert [one.manifest.name for one in savepoints] == store.names() == ["b", "c", "a"]
+    savepoints, damaged = store.read_all()
+    assert [savepoint.manifest.name for savepoint in savepoints] == store.names() == ["b", "c", "a"]
     assert store.all() == savepoints
-    assert [one.location for one in savepoints] == [f"{root}/{name}" for name in "bca"]
+    assert [savepoint.location for savepoint in savepoints] == [f"{root}/{name}" for name in "bca"]
     # A file that has the place of a savepoint is damage, too; what has no name of a savepoint is something else.
     assert [text.partition("/manifest.json")[0] for text in damaged if "is damaged" in text] == [f"{root}/damaged"]
     assert not any(".hidden" in text or "cut-off" in text for text in damaged)
@@ -73,8 +73,8 @@ def test_savepoints_are_listed_the_oldest_first_and_damaged_ones_apart(root: Pat
 def test_a_manifest_that_cannot_be_read_is_reported(root: Path) -> None:
     (root / "odd" / "manifest.json").mkdir(parents=True)
     kept(root, "z")
-    savepoints, damaged = SavepointStore(str(root)).look()
-    assert [one.manifest.name for one in savepoints] == ["z"]
+    savepoints, damaged = SavepointStore(str(root)).read_all()
+    assert [savepoint.manifest.name for savepoint in savepoints] == ["z"]
     assert len(damaged) == 1
     assert damaged[0] == f"{root}/odd/manifest.json is a folder; expected a regular file."
 
@@ -92,28 +92,28 @@ def test_a_savepoint_is_got_by_name_or_place(root: Path) -> None:
 
 def test_a_savepoint_that_is_not_there(root: Path) -> None:
     store = SavepointStore(str(root))
-    with pytest.raises(CheckpointError, match=r"There is no savepoint one in .*store\. There is none\.$"):
+    with pytest.raises(CheckpointError, match=r"There is no savepoint one in .*store\. The store is empty\.$"):
         store.get("one")
     kept(root, "ones")
     kept(root, "far")
-    with pytest.raises(CheckpointError, match=r"Savepoints there: far, ones\..*ones"):
+    with pytest.raises(CheckpointError, match=r"Existing savepoints: far, ones\..*ones"):
         find("one", store)
     with pytest.raises(CheckpointError, match=r"There is no savepoint at .*/one: it has no manifest\.json"):
         find(str(root / "one"), store)
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reason"),
     [
         ({"data": "../other"}, "other"),
         ({"files": [{"path": "../x", "size": 1, "sha256": "0" * 64}]}, "x"),
-        ({"files": [{"path": "_respool/run.json", "size": 1, "sha256": "0" * 64}]}, "is not a file that a savepoint"),
+        ({"files": [{"path": "_respool/run.json", "size": 1, "sha256": "0" * 64}]}, "cannot be a file of a savepoint"),
     ],
 )
-def test_a_manifest_that_names_other_files_is_not_used(root: Path, change: dict[str, object], told: str) -> None:
+def test_a_manifest_that_names_other_files_is_not_used(root: Path, change: dict[str, object], reason: str) -> None:
     facts = json.loads(text_of(manifest("one")))
     written(root, {"one/manifest.json": json.dumps(facts | change)})
-    with pytest.raises(DamagedFileError, match=told):
+    with pytest.raises(DamagedFileError, match=reason):
         SavepointStore(str(root)).get("one")
 
 
@@ -129,7 +129,7 @@ def test_a_savepoint_that_is_finished_counts_and_replaces_what_was_cut_off(root:
     made = store.add(manifest("one"))
     assert (made.location, made.manifest) == (f"{root}/one", manifest("one"))
     assert inside(root) == ["one", f"one/{DATA}", f"one/{DATA}/metadata", "one/manifest.json"]
-    with pytest.raises(CheckpointError, match="There is a savepoint one already"):
+    with pytest.raises(CheckpointError, match="The savepoint one already exists"):
         store.add(manifest("one", OLD))
     assert store.get("one").manifest.data == DATA
 
@@ -140,9 +140,9 @@ def test_a_name_has_to_be_free(root: Path) -> None:
     written(root, {f"one/{OLD}/metadata": "cut off"})
     store.require_free("one")
     kept(root, "one")
-    with pytest.raises(CheckpointError, match="There is a savepoint one already"):
+    with pytest.raises(CheckpointError, match="The savepoint one already exists"):
         store.require_free("one")
-    with pytest.raises(CheckpointError, match="'no/name' is no name for a savepoint"):
+    with pytest.raises(CheckpointError, match="Invalid savepoint name 'no/name'"):
         store.require_free("no/name")
 
 
@@ -153,12 +153,12 @@ def test_what_is_not_a_savepoint_is_neither_deleted_nor_replaced(root: Path, pat
     kept(root, "two")
     written(root, {path: "mine", "two/zzz": "mine"})
     before = inside(root)
-    with pytest.raises(CheckpointError, match=rf"two is not a savepoint: it holds '{held}'"):
+    with pytest.raises(CheckpointError, match=rf"two is not a savepoint: it contains '{held}'"):
         SavepointStore(str(root)).delete("two")
     (root / "two" / "manifest.json").unlink()
-    with pytest.raises(CheckpointError, match=rf"two is not a savepoint: it holds '{held}'"):
+    with pytest.raises(CheckpointError, match=rf"two is not a savepoint: it contains '{held}'"):
         SavepointStore(str(root)).require_free("two")
-    assert [*inside(root), "two/manifest.json"] == sorted(before, key=lambda one: one == "two/manifest.json")
+    assert [*inside(root), "two/manifest.json"] == sorted(before, key=lambda path: path == "two/manifest.json")
 
 
 def test_a_savepoint_is_deleted_with_what_was_cut_off(root: Path) -> None:
@@ -194,11 +194,11 @@ def test_names_of_savepoints(name: str) -> None:
 @pytest.mark.parametrize("name", ["", ".a", "-a", "a/b", "a b", "x" * 101])
 def test_what_is_no_name_of_a_savepoint(name: str) -> None:
     assert not is_name(name)
-    with pytest.raises(CheckpointError, match="is no name for a savepoint"):
+    with pytest.raises(CheckpointError, match="Invalid savepoint name"):
         check_name(name)
 
 
-def test_folders_of_savepoints_differ_and_are_known_as_such(root: Path) -> None:
+def test_folders_of_savepoints_differ_and_are_recognized(root: Path) -> None:
     first, second = new_folder(), new_folder()
     assert first != second
     written(root, {f"one/{first}/metadata": "{}", f"one/{second}/metadata": "{}"})

@@ -9,13 +9,13 @@ import pytest
 from respool.savepoint.manifest import SavedFile
 from respool.savepoint.store import Savepoint, SavepointStore
 from respool.savepoint.verify import verify
-from support import golden
+from support import checkpoints
 from support.savepoints import save
 
 
 @pytest.fixture
 def savepoint(tmp_path: Path) -> Savepoint:
-    return save(golden.unpack(tmp_path, "changelog"), SavepointStore(str(tmp_path / "store")))
+    return save(checkpoints.unpack(tmp_path, "changelog"), SavepointStore(str(tmp_path / "store")))
 
 
 def test_nothing_is_wrong_with_a_savepoint_and_nothing_is_noted(savepoint: Savepoint) -> None:
@@ -30,7 +30,7 @@ def test_a_file_that_is_not_in_the_manifest_is_noted_and_nothing_else(savepoint:
     (Path(savepoint.files().root) / "state" / "extra").write_text("x")
     result = verify(savepoint)
     assert result.wrong == ()
-    assert result.notes == ("state/extra is not of this savepoint.",)
+    assert result.notes == ("state/extra is not part of this savepoint.",)
 
 
 def test_a_changed_file_is_reported(savepoint: Savepoint) -> None:

@@ -22,7 +22,7 @@ def session(start: float, end: float, pages: int) -> Session:
     return Session(at(start), at(end), pages)
 
 
-def told(start: float, end: float, pages: int, is_finished: bool = False) -> Result:
+def published(start: float, end: float, pages: int, is_finished: bool = False) -> Result:
     return Result(session(start, end, pages), is_finished)
 
 
@@ -31,71 +31,71 @@ def withdrawn(start: float, end: float) -> Result:
 
 
 def moved(before: Sequence[Session], *minutes: float, watermark: float | None = None) -> Update:
-    return update(before, [at(one) for one in minutes], None if watermark is None else at(watermark), GAP)
+    return update(before, [at(minute) for minute in minutes], None if watermark is None else at(watermark), GAP)
 
 
 # The gap rule, move by move.
 
 
 def test_an_event_opens_a_session() -> None:
-    assert moved([], 0) == Update((session(0, 0, 1),), (told(0, 0, 1),))
+    assert moved([], 0) == Update((session(0, 0, 1),), (published(0, 0, 1),))
 
 
 def test_an_event_extends_a_session_forward_under_the_same_key() -> None:
-    assert moved([session(0, 0, 1)], 4) == Update((session(0, 4, 2),), (told(0, 4, 2),))
+    assert moved([session(0, 0, 1)], 4) == Update((session(0, 4, 2),), (published(0, 4, 2),))
 
 
 def test_an_event_inside_a_session_only_counts() -> None:
-    assert moved([session(0, 4, 2)], 2) == Update((session(0, 4, 3),), (told(0, 4, 3),))
+    assert moved([session(0, 4, 2)], 2) == Update((session(0, 4, 3),), (published(0, 4, 3),))
 
 
 def test_an_event_before_a_session_moves_its_start_and_withdraws_the_old_key() -> None:
-    assert moved([session(5, 9, 2)], 0) == Update((session(0, 9, 3),), (withdrawn(5, 9), told(0, 9, 3)))
+    assert moved([session(5, 9, 2)], 0) == Update((session(0, 9, 3),), (withdrawn(5, 9), published(0, 9, 3)))
 
 
 def test_an_event_between_two_sessions_joins_them_and_withdraws_the_later_key() -> None:
     before = [session(0, 2, 2), session(14, 15, 3)]
-    assert moved(before, 8) == Update((session(0, 15, 6),), (withdrawn(14, 15), told(0, 15, 6)))
+    assert moved(before, 8) == Update((session(0, 15, 6),), (withdrawn(14, 15), published(0, 15, 6)))
 
 
 def test_an_event_before_two_sessions_can_leave_the_later_alone() -> None:
     before = [session(5, 5, 1), session(40, 40, 1)]
     after = moved(before, 0)
     assert after.open == (session(0, 5, 2), session(40, 40, 1))
-    assert after.results == (withdrawn(5, 5), told(0, 5, 2))
+    assert after.results == (withdrawn(5, 5), published(0, 5, 2))
 
 
-def test_one_update_can_do_everything_at_once() -> None:
+def test_a_single_update_can_do_everything() -> None:
     before = [session(0, 0, 1), session(20, 20, 1), session(60, 60, 1), session(90, 90, 1)]
     after = moved(before, 10, 55, 120, 121, watermark=30)
     assert after.results == (
         withdrawn(20, 20),
         withdrawn(60, 60),
-        told(0, 20, 3, is_finished=True),
-        told(55, 60, 2),
-        told(120, 121, 2),
+        published(0, 20, 3, is_finished=True),
+        published(55, 60, 2),
+        published(120, 121, 2),
     )
     assert after.open == (session(55, 60, 2), session(90, 90, 1), session(120, 121, 2))
 
 
 @pytest.mark.parametrize("minute", [10, -10])
 def test_exactly_the_gap_apart_is_the_same_session(minute: float) -> None:
-    assert [one.pages for one in moved([session(0, 0, 1)], minute).open] == [2]
+    assert [opened.pages for opened in moved([session(0, 0, 1)], minute).open] == [2]
 
 
 @pytest.mark.parametrize("time", [at(10) + 1, at(-10) - 1])
 def test_a_microsecond_more_than_the_gap_apart_is_another_session(time: int) -> None:
-    assert [one.pages for one in update([session(0, 0, 1)], [time], None, GAP).open] == [1, 1]
+    assert [opened.pages for opened in update([session(0, 0, 1)], [time], None, GAP).open] == [1, 1]
 
 
 def test_events_at_one_time_count_each() -> None:
-    assert moved([], 0, 0, 0).results == (told(0, 0, 3),)
+    assert moved([], 0, 0, 0).results == (published(0, 0, 3),)
 
 
 def test_a_session_closes_when_the_watermark_is_a_gap_behind_its_end() -> None:
     before = [session(0, 4, 2)]
     assert moved(before, watermark=13.9) == Update((session(0, 4, 2),), ())
-    assert moved(before, watermark=14) == Update((), (told(0, 4, 2, is_finished=True),))
+    assert moved(before, watermark=14) == Update((), (published(0, 4, 2, is_finished=True),))
 
 
 def test_nothing_closes_without_a_watermark() -> None:
@@ -103,16 +103,16 @@ def test_nothing_closes_without_a_watermark() -> None:
 
 
 def test_events_of_the_closing_batch_still_belong_to_the_session() -> None:
-    assert moved([session(0, 4, 2)], 5, watermark=60) == Update((), (told(0, 5, 3, is_finished=True),))
+    assert moved([session(0, 4, 2)], 5, watermark=60) == Update((), (published(0, 5, 3, is_finished=True),))
 
 
-def test_a_session_that_opens_behind_the_watermark_is_told_once_and_finished() -> None:
-    assert moved([], 0, watermark=60) == Update((), (told(0, 0, 1, is_finished=True),))
+def test_a_session_that_opens_behind_the_watermark_is_published_once_as_finished() -> None:
+    assert moved([], 0, watermark=60) == Update((), (published(0, 0, 1, is_finished=True),))
 
 
-def test_a_visit_that_comes_back_opens_a_new_session() -> None:
+def test_a_visit_that_returns_opens_a_new_session() -> None:
     closed = moved([session(0, 0, 1)], watermark=10)
-    assert moved(closed.open, 10.1, watermark=10).results == (told(10.1, 10.1, 1),)
+    assert moved(closed.open, 10.1, watermark=10).results == (published(10.1, 10.1, 1),)
 
 
 # The timer rule.
@@ -121,15 +121,15 @@ def test_a_visit_that_comes_back_opens_a_new_session() -> None:
 def test_the_timer_rule_gives_the_walk_through() -> None:
     """Walk-through 004, batch by batch: the visit's event, the watermark, and what is told of its session."""
     batches = [(1, 0, None), (1, 1, -15), (1, 2, -14), (1, 0, -13), (2, 10, -13), (1, 690_000, -5)]
-    found: dict[int, TimedSession] = {}
+    sessions: dict[int, TimedSession] = {}
     rows = []
     for visit, minute, watermark in batches:
         now = None if watermark is None else at(watermark)
-        found[visit] = extend(found.get(visit), [at(minute)], now, GAP)
-        assert not any(is_over(one, now) for one in found.values())
-        rows.append((visit, found[visit].pages))
+        sessions[visit] = extend(sessions.get(visit), [at(minute)], now, GAP)
+        assert not any(is_over(timed, now) for timed in sessions.values())
+        rows.append((visit, sessions[visit].pages))
     assert rows == [(1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (1, 5)]
-    assert all(is_over(one, at(690_000 - 15)) for one in found.values())
+    assert all(is_over(timed, at(690_000 - 15)) for timed in sessions.values())
 
 
 def test_the_timer_is_set_by_the_newest_event_while_there_is_no_watermark() -> None:
@@ -157,15 +157,16 @@ def by_pairs(times: Iterable[int], gap: int) -> set[Session]:
     groups: list[list[int]] = []
     for time in times:
         linked = [group for group in groups if any(abs(time - other) <= gap for other in group)]
-        groups = [group for group in groups if group not in linked] + [[time, *(one for two in linked for one in two)]]
+        joined = [time, *(event for group in linked for event in group)]
+        groups = [group for group in groups if group not in linked] + [joined]
     return {Session(min(group), max(group), len(group)) for group in groups}
 
 
 @given(TIMES, GAPS)
 def test_sessions_are_groups_of_events_linked_by_the_gap(times: list[int], gap: int) -> None:
-    found = sessions_of(times, gap)
-    assert set(found) == by_pairs(times, gap)
-    assert list(found) == sorted(found)
+    sessions = sessions_of(times, gap)
+    assert set(sessions) == by_pairs(times, gap)
+    assert list(sessions) == sorted(sessions)
 
 
 @st.composite
@@ -211,7 +212,7 @@ def test_an_upserting_consumer_ends_with_the_final_sessions(
         after = update(before, times, watermark, gap)
         upsert(table, after.results)
         assert list(after.open) == sorted(after.open)
-        assert {one.session for one in table.values() if not one.is_finished} == set(after.open)
+        assert {result.session for result in table.values() if not result.is_finished} == set(after.open)
         before = after.open
     assert before == ()
     everything = [time for times, _ in batches for time in times]

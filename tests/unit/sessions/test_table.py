@@ -29,25 +29,25 @@ def columns(events: Sequence[Event]) -> tuple[list[str], Any, Any]:
 
 def by_the_rules(before: Open, events: Sequence[Event], watermark: int | None) -> tuple[Open, list[tuple[Any, ...]]]:
     after: Open = {}
-    told = []
+    rows = []
     for visit in {*before, *(visit for visit, _ in events)}:
-        times = [time for one, time in events if one == visit]
-        found = rules.update(before.get(visit, ()), times, watermark, GAP)
-        if found.open:
-            after[visit] = found.open
-        for one in found.results:
-            session = one.session
-            told.append((visit, session.start, session.end, session.pages, one.is_finished, one.withdrawn))
-    return after, sorted(told)
+        times = [time for owner, time in events if owner == visit]
+        outcome = rules.update(before.get(visit, ()), times, watermark, GAP)
+        if outcome.open:
+            after[visit] = outcome.open
+        for result in outcome.results:
+            session = result.session
+            rows.append((visit, session.start, session.end, session.pages, result.is_finished, result.withdrawn))
+    return after, sorted(rows)
 
 
-def results(told: SessionResults) -> list[tuple[Any, ...]]:
-    parts = (told.visits, told.start, told.end, told.pages, told.is_finished, told.withdrawn)
+def results(given: SessionResults) -> list[tuple[Any, ...]]:
+    parts = (given.visits, given.start, given.end, given.pages, given.is_finished, given.withdrawn)
     return sorted(zip(*(part.tolist() for part in parts), strict=True))
 
 
 def opened(rows: SessionColumns) -> Open:
-    sessions = iter([rules.Session(*one) for one in zip(rows.start, rows.end, rows.pages, strict=True)])
+    sessions = iter([rules.Session(*row) for row in zip(rows.start, rows.end, rows.pages, strict=True)])
     return {
         visit: tuple(next(sessions) for _ in range(count))
         for visit, count in zip(rows.visits, rows.counts.tolist(), strict=True)
@@ -73,30 +73,30 @@ def in_time(given_batches: Any) -> Iterator[tuple[list[Event], int | None]]:
 
 
 @given(batches)
-def test_a_table_does_what_the_rules_say_and_a_copy_follows(given_batches: Any) -> None:
+def test_a_table_follows_the_rules_and_its_copy_follows_the_table(given_batches: Any) -> None:
     table, copy, expected = SessionTable(), SessionTable(), cast(Open, {})
     for events, watermark in in_time(given_batches):
-        told, change = table.update(*columns(events), watermark, GAP)
+        given, change = table.update(*columns(events), watermark, GAP)
         expected, said = by_the_rules(expected, events, watermark)
-        assert results(told) == said
+        assert results(given) == said
         copy.apply(decode(encode(change)))
-        for one in (table, copy):
-            assert opened(one.rows()) == expected
-            assert len(one) == sum(map(len, expected.values()))
+        for each in (table, copy):
+            assert opened(each.rows()) == expected
+            assert len(each) == sum(map(len, expected.values()))
 
 
-def test_a_table_grows_beyond_its_first_size_and_gives_back() -> None:
+def test_a_table_grows_beyond_its_initial_size_and_shrinks() -> None:
     table = SessionTable()
     visits = [f"visit {number}" for number in range(5000)]
     owners = np.arange(5000)
     table.update(visits, owners, owners * 2, None, GAP)
-    told, _ = table.update(visits[::2], owners[:2500], owners[::2] * 2 + 1, None, GAP)
+    given, _ = table.update(visits[::2], owners[:2500], owners[::2] * 2 + 1, None, GAP)
     assert len(table) == 5000
-    assert set(told.pages.tolist()) == {2}
-    told, change = table.update([], owners[:0], owners[:0], 10_000 + GAP, GAP)
+    assert set(given.pages.tolist()) == {2}
+    given, change = table.update([], owners[:0], owners[:0], 10_000 + GAP, GAP)
     assert len(table) == len(opened(table.rows())) == 0
-    assert len(told.start) == 5000
-    assert told.is_finished.all()
+    assert len(given.start) == 5000
+    assert given.is_finished.all()
     assert change.ended == 10_000
 
 
@@ -133,9 +133,9 @@ def bucket(handle: Handle, kept: KeptTables, buckets: int = 4) -> SessionLog:
 def update(log: SessionLog, events: Sequence[Event], watermark: int | None) -> list[tuple[Any, ...]]:
     head = log.head() or BucketHead(4)
     table = log.load(head)
-    told, change = table.update(*columns(events), watermark, GAP)
-    log.append(head, table, change, told, watermark or 0)
-    return results(told)
+    given, change = table.update(*columns(events), watermark, GAP)
+    log.append(head, table, change, given, watermark or 0)
+    return results(given)
 
 
 def stored(handle: Handle) -> Open:
@@ -220,7 +220,7 @@ events_of_tasks = st.lists(
 
 
 @given(events_of_tasks, st.integers(1, 5))
-def test_packed_events_come_out_as_they_went_in(tasks: list[list[Event]], buckets: int) -> None:
+def test_packed_events_are_unpacked_unchanged(tasks: list[list[Event]], buckets: int) -> None:
     keys = bucket_keys(buckets)
     packed: dict[int, list[bytes]] = {key: [] for key in keys}
     seen: list[int] = []
@@ -238,11 +238,13 @@ def test_packed_events_come_out_as_they_went_in(tasks: list[list[Event]], bucket
                 packed[row["bucket"]] += [row["events"]] if row["events"] else []
     assert sorted(seen) == sorted(keys * len(tasks))
     for number, parts in enumerate(packed.values()):
-        found = unpack(parts)
-        events = [(found.visits[owner], time) for owner, time in zip(found.owners, found.times.tolist(), strict=True)]
-        assert sorted(events) == sorted(one for task in tasks for one in task if len(one[0]) % buckets == number)
-        assert len(set(found.visits)) == len(found.visits)
-        later = found.after(0)
+        unpacked = unpack(parts)
+        events = [
+            (unpacked.visits[owner], time) for owner, time in zip(unpacked.owners, unpacked.times.tolist(), strict=True)
+        ]
+        assert sorted(events) == sorted(event for task in tasks for event in task if len(event[0]) % buckets == number)
+        assert len(set(unpacked.visits)) == len(unpacked.visits)
+        later = unpacked.after(0)
         kept = [(later.visits[owner], time) for owner, time in zip(later.owners, later.times.tolist(), strict=True)]
-        assert sorted(kept) == sorted(one for one in events if one[1] > 0)
+        assert sorted(kept) == sorted(event for event in events if event[1] > 0)
         assert {visit for visit, _ in kept} == set(later.visits)

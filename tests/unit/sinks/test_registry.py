@@ -13,7 +13,7 @@ from respool.cli.app import app
 from respool.errors import CheckpointError
 from respool.sinks.registry import position_of
 from respool.storage.local import LocalReader
-from support.golden import unpack
+from support.checkpoints import unpack
 
 NEWEST = 13  # the newest batch of the golden checkpoint
 
@@ -55,9 +55,9 @@ def test_a_table_is_at_the_version_of_the_savepoints_batch(checkpoint: Path, tab
 
 
 def test_the_end_offsets_of_a_topic_are_kept() -> None:
-    found = position_of("kafka:results", ["q"], 3, lambda topic: {1: 7, 0: 5} if topic == "results" else {})
-    assert found.offsets == {"0": 5, "1": 7}
-    assert found.unknown is None
+    position = position_of("kafka:results", ["q"], 3, lambda topic: {1: 7, 0: 5} if topic == "results" else {})
+    assert position.offsets == {"0": 5, "1": 7}
+    assert position.unknown is None
 
 
 def test_a_savepoint_is_made_though_kafka_is_out_of_reach(checkpoint: Path, tmp_path: Path) -> None:
@@ -68,10 +68,10 @@ def test_a_savepoint_is_made_though_kafka_is_out_of_reach(checkpoint: Path, tmp_
 
 
 @pytest.mark.parametrize("output", ["kafka:results", "console", "delta:/nowhere/at/all"])
-def test_what_cannot_be_asked_is_noted_and_stops_nothing(output: str) -> None:
-    found = position_of(output, ["q"], 3, None)
-    assert (found.output, found.offsets, found.version) == (output, None, None)
-    assert found.unknown
+def test_an_unreachable_output_is_noted_and_stops_nothing(output: str) -> None:
+    position = position_of(output, ["q"], 3, None)
+    assert (position.output, position.offsets, position.version) == (output, None, None)
+    assert position.unknown
 
 
 def test_a_table_that_would_skip_batches_stops_a_restore_or_follows_it(
@@ -83,7 +83,7 @@ def test_a_table_that_would_skip_batches_stops_a_restore_or_follows_it(
     words = ("savepoint", "restore", *there, "--yes", "--stopped")
     code, output = respool(*words, home=tmp_path)
     assert code == 1
-    assert "it would skip batches 10 to 13 without a word" in " ".join(output.split())
+    assert "it would silently skip batches 10 to 13" in " ".join(output.split())
     assert batches(table) == list(range(NEWEST + 1))
     code, output = respool(*words, "--restore-sink", home=tmp_path)
     assert code == 0, output

@@ -33,7 +33,7 @@ def test_it_is_used_once_it_is_there(archive: Path, tmp_path: Path) -> None:
     assert "SharedArchiveFile" not in _options(tmp_path, "spark://host:7077")
 
 
-def test_one_that_was_cut_short_is_left_alone_and_made_again(
+def test_a_truncated_archive_is_not_used_and_is_made_again(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive.write_text("class")

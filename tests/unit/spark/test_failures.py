@@ -99,9 +99,9 @@ def test_an_exception_of_the_users_code_is_permanent_whatever_it_says(raised: st
 
 
 def test_the_topic_that_is_missing_is_named() -> None:
-    found = failure(f"{KAFKA}TimeoutException: Topic out not present in metadata after 60000 ms.")
-    assert found.topic == "out"
-    gone = failures.topic_gone(found, "cp")
+    named = failure(f"{KAFKA}TimeoutException: Topic out not present in metadata after 60000 ms.")
+    assert named.topic == "out"
+    gone = failures.topic_gone(named, "cp")
     assert (gone.cause, gone.is_transient) == (Cause.TOPIC_GONE, False)
     assert "respool topic create" in gone.message
 
@@ -112,7 +112,7 @@ def test_only_workers_have_a_limited_number_of_restarts() -> None:
     assert failure("something new").attempts == 0
 
 
-def test_errors_of_respool_are_told_apart_by_their_class() -> None:
+def test_errors_are_distinguished_by_their_class() -> None:
     assert failures.classify("small", BrokerUnreachable("x"), "cp").cause is Cause.KAFKA
     assert not failures.classify("small", BrokerError("x"), "cp").is_transient
     text = "Traceback (most recent call last):\n  File x\nrespool.errors.BrokerUnreachable: The broker did not answer\n"

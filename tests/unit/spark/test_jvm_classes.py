@@ -24,7 +24,7 @@ def _conf(home: Path, master: str = "local[2]", **spark: str) -> dict[str, str]:
     return session._conf(settings, submitted=False)
 
 
-def test_the_jar_is_made_of_the_sources_beside_it() -> None:
+def test_the_jar_is_built_from_the_sources_next_to_it() -> None:
     assert jvm_classes.jar_digest() == jvm_classes.sources_digest(), "run: python -m respool.spark.jvm_classes"
 
 
@@ -50,7 +50,9 @@ def test_settings_of_the_user_win(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "where", ["spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions", "JDK_JAVA_OPTIONS"]
 )
-def test_a_collector_of_the_user_is_the_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+def test_the_users_own_collector_replaces_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
     assert "-XX:+UseParallelGC" in _conf(tmp_path)["spark.driver.extraJavaOptions"].split()
     if where.startswith("spark"):
         conf = _conf(tmp_path, **{where: "-XX:+UseG1GC -Da=b"})

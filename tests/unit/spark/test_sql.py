@@ -2,7 +2,7 @@
 
 import pytest
 
-from respool.spark.sql import DdlError, parse_ddl
+from respool.spark.sql import DdlError, parse_ddl, table_properties
 
 
 def test_a_schema_is_read() -> None:
@@ -20,7 +20,7 @@ def test_a_schema_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("a", "it ends at character 2, where a type is expected"),
         ("a INT,", "it ends at character 7, where a field's name is expected"),
@@ -36,7 +36,12 @@ def test_a_schema_is_read() -> None:
         ("int", "it ends at character 4"),
     ],
 )
-def test_a_mistake_is_reported_with_its_place(text: str, told: str) -> None:
+def test_a_mistake_is_reported_with_its_place(text: str, message: str) -> None:
     with pytest.raises(DdlError) as caught:
         parse_ddl(text)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
+
+
+def test_table_properties_are_string_literals() -> None:
+    properties = {"delta.checkpointInterval": "100", "respool.schema": "`it's` STRING"}
+    assert table_properties(properties) == r"'delta.checkpointInterval' = '100', 'respool.schema' = '`it\'s` STRING'"

@@ -20,7 +20,7 @@ from respool.storage import lease, remote
 from respool.storage.open import open_writer
 from respool.storage.remote import RemoteReader, RemoteWriter
 from support import s3_server
-from support.golden import unpack
+from support.checkpoints import unpack
 
 ROUNDS = 50
 FILES = {

@@ -116,8 +116,8 @@ def where(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def note(where: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(RemoteReader(where).read(LEASE))
-    return found
+    content: dict[str, Any] = json.loads(RemoteReader(where).read(LEASE))
+    return content
 
 
 def write(where: str, **changed: object) -> None:
@@ -152,7 +152,7 @@ def test_a_lease_that_another_process_took_is_lost_and_left_alone(where: str) ->
     assert note(where) == before
 
 
-def test_a_lease_that_is_gone_is_lost_and_not_written_again(where: str) -> None:
+def test_a_deleted_lease_is_lost_and_not_written_again(where: str) -> None:
     held = take(where)
     RemoteWriter(where).delete(LEASE)
     until(lambda: held.lost)
@@ -255,11 +255,20 @@ def test_a_dead_holder_counts_only_on_its_own_machine_and_without_its_jvm(where:
     assert lease.hold(where) is None
 
 
+class Jvm:
+    """A JVM, by the id of this process."""
+
+    pid = os.getpid()
+
+    def lock(self, path: Path, attempts: int) -> Callable[[], object] | None:
+        raise AssertionError(f"{path} is not on a local disk")
+
+
 def test_a_jvm_that_starts_later_is_named_in_the_lease(where: str) -> None:
     held = take(where)
-    held.extend_to(None, os.getpid())
-    found = note(where)
-    assert (found["jvm"], found["jvm_started"]) == (os.getpid(), process.start_time(os.getpid()))
+    held.extend_to(Jvm())
+    content = note(where)
+    assert (content["jvm"], content["jvm_started"]) == (os.getpid(), process.start_time(os.getpid()))
     held.close()
 
 

@@ -14,7 +14,7 @@ from respool.checkpoint.planning.rewind import plan_rewind
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.storage.local import LocalReader
 from respool.storage.local_lock import processes_in
-from support.golden import unpack
+from support.checkpoints import unpack
 
 LATER = datetime.now(timezone.utc) + timedelta(days=30)
 HOLD = "import sys; file = open(sys.argv[1], sys.argv[2]); print('open', flush=True); sys.stdin.read()"
@@ -41,17 +41,17 @@ def holding(path: Path, mode: str) -> Iterator[int]:
 def why(checkpoint: Path, *, stopped: bool = False, world: RewindContext | None = None) -> str:
     world = world or RewindContext(now=LATER, processes=processes_in(checkpoint))
     plan = plan_rewind(CheckpointSnapshot(LocalReader(checkpoint)), RewindRequest(ToBatch(3), stopped=stopped), world)
-    return " | ".join(f"{one.why} {one.way_out}" for one in plan.refusals)
+    return " | ".join(f"{refusal.why} {refusal.way_out}" for refusal in plan.refusals)
 
 
 def test_a_batch_without_a_commit_may_be_running_whatever_its_age(checkpoint: Path) -> None:
     assert why(checkpoint) == ""
     newest = max(int(file.name) for file in (checkpoint / "commits").glob("[0-9]*"))
     (checkpoint / "commits" / str(newest)).unlink()
-    told = why(checkpoint)
-    assert f"Batch {newest} is planned but not committed: the query may be running it" in told
-    assert "as after a crash" in told
-    assert "--stopped" in told
+    reasons = why(checkpoint)
+    assert f"Batch {newest} is planned but not committed: the query may be running it" in reasons
+    assert "as after a crash" in reasons
+    assert "--stopped" in reasons
     assert why(checkpoint, stopped=True) == ""
     assert why(checkpoint, world=RewindContext(now=LATER, ours=True)) == ""  # the lock is the whole truth then
 
@@ -70,20 +70,20 @@ def test_a_process_that_writes_to_the_checkpoint_stops_a_rewind_even_with_stoppe
     file = checkpoint / "state" / "0" / "0" / ".15.delta.tmp"
     with holding(file, "w") as pid:
         for stopped in (False, True):
-            told = why(checkpoint, stopped=stopped)
-            assert f"process {pid} (" in told
-            assert "15.delta.tmp open for writing" in told
-            assert "Stop that process first" in told
+            reasons = why(checkpoint, stopped=stopped)
+            assert f"process {pid} (" in reasons
+            assert "15.delta.tmp open for writing" in reasons
+            assert "Stop that process first" in reasons
     file.unlink()
     assert why(checkpoint) == ""
 
 
 def test_a_process_that_reads_the_checkpoint_is_named_and_outweighed_by_stopped(checkpoint: Path) -> None:
     with holding(checkpoint / "offsets" / "3", "r") as pid:
-        told = why(checkpoint)
-        assert f"process {pid} (" in told
-        assert "offsets/3 open." in told
-        assert "--stopped" in told
+        reasons = why(checkpoint)
+        assert f"process {pid} (" in reasons
+        assert "offsets/3 open." in reasons
+        assert "--stopped" in reasons
         world = RewindContext(now=LATER, processes=processes_in(checkpoint))
         plan = plan_rewind(CheckpointSnapshot(LocalReader(checkpoint)), RewindRequest(ToBatch(3), stopped=True), world)
         assert not plan.refusals

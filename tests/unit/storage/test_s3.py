@@ -1,26 +1,23 @@
 """Checkpoints and their sinks on S3, as the real command meets them: on an S3 server of this machine."""
 
 import json
-import logging
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from moto.server import ThreadedMotoServer
 from typer.testing import CliRunner
 
 from respool.checkpoint.journal import history
 from respool.cli.app import app
 from respool.errors import CheckpointError
-from respool.storage import lease
 from respool.storage.remote import RemoteReader, RemoteWriter
-from support.golden import unpack
+from support.checkpoints import unpack
 
 BUCKET = "test-bucket"
 CHECKPOINT = f"s3://{BUCKET}/checkpoint"
@@ -28,40 +25,6 @@ _PLAIN = {"allow_http": "true"}
 _CHANGING = ("create", "replace", "move", "delete")
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    """An S3 server."""
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def s3(endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    """The server's filesystem with one empty bucket, to which the environment points."""
-    s3fs = pytest.importorskip("s3fs")
-    for name in list(os.environ):
-        if name.startswith("AWS_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setattr(lease, "_SETTLE", 0.0)
-    files = s3fs.S3FileSystem(use_listings_cache=False)
-    if files.exists(BUCKET):
-        files.rm(BUCKET, recursive=True)
-    files.mkdir(BUCKET)
-    yield files
-    s3fs.S3FileSystem.clear_instance_cache()
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +50,8 @@ def _upload(s3: Any, folder: Path, but: Iterable[str] = ()) -> None:
 
 def seen(s3: Any, folder: str = "checkpoint") -> dict[str, str]:
     """Return all files that Spark sees, with the checksums of their bytes."""
-    found = s3.find(f"{BUCKET}/{folder}", detail=True)
-    files = {path.removeprefix(f"{BUCKET}/{folder}/"): str(info["ETag"]) for path, info in found.items()}
+    infos = s3.find(f"{BUCKET}/{folder}", detail=True)
+    files = {path.removeprefix(f"{BUCKET}/{folder}/"): str(info["ETag"]) for path, info in infos.items()}
     return {path: checksum for path, checksum in files.items() if not path.startswith("_respool/")}
 
 
@@ -147,7 +110,7 @@ def test_show_verify_rewind_and_undo(run: Run, s3: Any, checkpoint: dict[str, st
     ok(run("undo", CHECKPOINT, "--yes", "--json"))
     assert seen(s3) == checkpoint
     again = ok(run("show", CHECKPOINT, "--json"))
-    assert [one["operation"] for one in again["rewinds"]] == ["rewind", "undo"]
+    assert [entry["operation"] for entry in again["rewinds"]] == ["rewind", "undo"]
     assert {**again, "rewinds": []} == shown
     assert "No change" in error(run("undo", CHECKPOINT, "--yes"))
 
@@ -219,7 +182,7 @@ def _break(broken: pytest.MonkeyPatch, at: int) -> None:
         broken.setattr(RemoteWriter, name, failing(name))
 
 
-def test_a_move_that_was_cut_off_between_copy_and_delete(s3: Any, checkpoint: dict[str, str]) -> None:
+def test_a_move_that_was_interrupted_between_copy_and_delete(s3: Any, checkpoint: dict[str, str]) -> None:
     files = RemoteWriter(CHECKPOINT)
     s3.cp_file(f"{BUCKET}/checkpoint/offsets/13", f"{BUCKET}/checkpoint/_respool/13")
     files.move("offsets/13", "_respool/13")
@@ -269,7 +232,7 @@ def test_a_file_sink_on_s3(s3: Any, checkpoint: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("s3://no-such-bucket/checkpoint", "no-such-bucket"),
         (f"s3://{BUCKET}/nothing", "the folder is missing or empty"),
@@ -278,22 +241,22 @@ def test_a_file_sink_on_s3(s3: Any, checkpoint: dict[str, str]) -> None:
         ("nosuch://bucket/checkpoint", "nosuch"),
     ],
 )
-def test_a_place_that_cannot_be_had(s3: Any, url: str, told: str) -> None:
+def test_an_inaccessible_url_is_an_error(s3: Any, url: str, message: str) -> None:
     for words in (("show", url), ("rewind", url, "--last", "1", "--yes"), ("undo", url, "--yes")):
-        with pytest.raises(CheckpointError, match=told):
+        with pytest.raises(CheckpointError, match=message):
             here(*words)
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("s3://no-such-bucket/table", "bucket does not exist"),
         (f"s3://{BUCKET}/checkpoint", "is no Delta table"),
         ("gs://bucket/table", "gcsfs"),
     ],
 )
-def test_a_table_that_cannot_be_had(s3: Any, checkpoint: dict[str, str], url: str, told: str) -> None:
-    with pytest.raises(CheckpointError, match=told):
+def test_an_inaccessible_table_is_an_error(s3: Any, checkpoint: dict[str, str], url: str, message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
         here(*REWIND, "--sink", f"delta:{url}")
     assert seen(s3) == checkpoint
 
@@ -322,7 +285,7 @@ def test_savepoints_from_to_and_on_s3(s3: Any, checkpoint: dict[str, str], golde
     made = called("savepoint", "create", CHECKPOINT, "one", "--batch", "11", *on_s3)
     assert (made["batch"], made["checkpoint"]) == (11, CHECKPOINT)
     assert called("savepoint", "verify", "one", *on_s3)["ok"]
-    assert [one["name"] for one in called("savepoint", "list", *on_s3)] == ["one"]
+    assert [savepoint["name"] for savepoint in called("savepoint", "list", *on_s3)] == ["one"]
 
     # Put back, then taken back.
     called("savepoint", "restore", "one", CHECKPOINT, "--yes", "--stopped", "--allow-data-loss", *on_s3)
@@ -353,7 +316,7 @@ def test_savepoints_from_to_and_on_s3(s3: Any, checkpoint: dict[str, str], golde
 
     CliRunner().invoke(app, ["savepoint", "delete", "one", "--yes", *on_s3], catch_exceptions=False)
     assert not s3.exists(f"{BUCKET}/savepoints/one")
-    with pytest.raises(CheckpointError, match=r"There is no savepoint one in s3://.*Savepoints there: two, old"):
+    with pytest.raises(CheckpointError, match=r"There is no savepoint one in s3://.*Existing savepoints: two, old"):
         called("savepoint", "show", "one", *on_s3)
 
 
@@ -381,7 +344,7 @@ def test_a_savepoint_and_a_fork_that_are_cut_off_on_s3_are_not_there(
             if folder == "savepoints":
                 assert not s3.exists(f"{BUCKET}/savepoints/one/manifest.json")
             else:  # nothing, what Spark does not start on, or all of it
-                found = set(seen(s3, "fork"))
-                saved = {one["path"] for one in called("savepoint", "show", "one", "--savepoints", STORE)["files"]}
-                assert not found or "offsets/14" in found or found == saved
+                left = set(seen(s3, "fork"))
+                saved = {file["path"] for file in called("savepoint", "show", "one", "--savepoints", STORE)["files"]}
+                assert not left or "offsets/14" in left or left == saved
         assert cut_off > 6

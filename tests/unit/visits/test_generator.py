@@ -68,7 +68,7 @@ def test_the_same_plan_gives_the_same_bytes_in_another_process() -> None:
 @pytest.mark.parametrize("other", [8, -7, 0])
 def test_another_seed_gives_other_bytes(other: int) -> None:
     ours, theirs = (list(generate(VisitsPlan(count=50, seed=seed))) for seed in (7, other))
-    assert not {one.key for one in ours} & {one.key for one in theirs}
+    assert not {record.key for record in ours} & {record.key for record in theirs}
 
 
 def test_a_round_has_an_event_of_every_visit() -> None:
@@ -170,7 +170,7 @@ def test_late_events_arrive_behind_others_by_at_most_the_lateness() -> None:
     for event in values(plan):
         behind.append(newest - event_time(event))
         newest = max(newest, event_time(event))
-    late = [one for one in behind if one > timedelta(minutes=5)]
+    late = [delay for delay in behind if delay > timedelta(minutes=5)]
     assert 300 < len(late) < 600
     assert timedelta(minutes=50) < max(late) < timedelta(hours=1, minutes=6)
 
@@ -188,7 +188,7 @@ def test_duplicates_come_later_byte_for_byte() -> None:
     assert max(distances) > 50
 
 
-def test_malformed_records_are_of_many_kinds_and_none_is_a_good_event() -> None:
+def test_malformed_records_are_of_many_kinds_and_never_decode() -> None:
     messages = list(generate(VisitsPlan(count=1_000, malformed=0.1)))
     bad = [message.value for message in messages if not is_good(message)]
     assert 60 < len(bad) < 140
@@ -196,18 +196,18 @@ def test_malformed_records_are_of_many_kinds_and_none_is_a_good_event() -> None:
     kinds = set()
     for value in bad:
         try:
-            found = json.loads((value or b"null").decode())
+            parsed = json.loads((value or b"null").decode())
         except (UnicodeDecodeError, json.JSONDecodeError) as error:
             kinds.add(type(error).__name__)
             continue
-        if not isinstance(found, dict):
-            kinds.add(type(found).__name__)
-        elif "event_time" not in found:
+        if not isinstance(parsed, dict):
+            kinds.add(type(parsed).__name__)
+        elif "event_time" not in parsed:
             kinds.add("missing")
         else:
-            kinds.add(f"event_time {type(found['event_time']).__name__}")
+            kinds.add(f"event_time {type(parsed['event_time']).__name__}")
             with pytest.raises((TypeError, ValueError)):
-                event_time(found)
+                event_time(parsed)
     assert kinds == {
         "UnicodeDecodeError",
         "JSONDecodeError",
@@ -237,7 +237,7 @@ def test_a_plan_that_cannot_be_carried_out_is_refused(wrong: dict[str, Any]) -> 
         VisitsPlan(**wrong)
 
 
-def test_running_past_the_last_year_is_told() -> None:
+def test_running_past_the_last_year_is_reported() -> None:
     plan = VisitsPlan(count=100, start=datetime(9999, 12, 31, 23, 59, tzinfo=timezone.utc))
     with pytest.raises(SettingsError, match="9999"):
         list(generate(plan))

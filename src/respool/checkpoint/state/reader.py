@@ -12,16 +12,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import tzinfo
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from respool.checkpoint.state.columns import StateColumn, columns_of, condition, flat, order, select
 from respool.checkpoint.state.selection import StateReading
-from respool.errors import CheckpointError, RespoolError
+from respool.errors import CheckpointError
 from respool.format import logs
 from respool.locations import OWN, local_path
 from respool.sessions.log import keeps_sessions, sessions_of
 from respool.spark.failures import innermost_message
+from respool.spark.internals import translate_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
@@ -92,7 +94,7 @@ def rows(
         zone: The zone of times in `only` that name no offset.
         limit: How many rows to return at most.
     """
-    with _telling(reading), _address(reading) as address:
+    with translate_errors(partial(_unreadable, reading), connection=True), _address(reading) as address:
         frame, columns, count = _table(spark, reading, address, only, zone)
         frame = _sorted(frame, columns) if limit is None else _first(frame, columns, limit)
         shown = [column for column in columns if column.name not in reading.hidden]
@@ -109,7 +111,7 @@ def write(spark: "SparkSession", reading: StateReading, only: Mapping[str, str],
     check_output(file)
     new = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
-        with _telling(reading), _address(reading) as address:
+        with translate_errors(partial(_unreadable, reading), connection=True), _address(reading) as address:
             frame, columns, count = _table(spark, reading, address, only, zone)
             kind = FORMATS[file.suffix]
             shown = [column for column in columns if column.name not in reading.hidden]
@@ -203,20 +205,9 @@ def _address(reading: StateReading) -> Iterator[str]:
         yield str(path.absolute())
 
 
-@contextmanager
-def _telling(reading: StateReading) -> Iterator[None]:
-    """Turn what Spark raises into a CheckpointError."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except RespoolError:
-        raise
-    except (PySparkException, Py4JError) as error:
-        raise CheckpointError(
-            f"Spark cannot read the state after batch {reading.batch} of {reading.root}: "
-            f"{innermost_message(str(error))}\n"
-            "If the query runs, it may have removed that batch meanwhile: run this again. Otherwise see: respool "
-            "checkpoint verify."
-        ) from error
+def _unreadable(reading: StateReading, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"Spark cannot read the state after batch {reading.batch} of {reading.root}: {innermost_message(str(error))}\n"
+        "If the query runs, it may have removed that batch meanwhile: run this again. Otherwise see: respool "
+        "checkpoint verify."
+    )

@@ -1,253 +1,92 @@
-"""`respool archive`: look after the table of all records."""
+"""`respool archive`: show, verify and compact the table of all records."""
 
-import shlex
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from respool.cli.options import BootstrapServers, Commands, Home, Json, connect, load
-from respool.cli.render.output import out_json, print_note, print_result, size, throttled
-from respool.cli.render.output import table as print_table
-from respool.errors import BrokerError, PipelineError
-from respool.settings import Settings
-from respool.text import plural
-
-if TYPE_CHECKING:
-    from respool.archive.contents import ArchiveContents
-    from respool.archive.kafka_check import KafkaComparison
-    from respool.findings import CheckResult
-    from respool.kafka.cluster import KafkaCluster
+from respool.cli.options import BROKEN, BootstrapServers, Commands, Home, Json, configured_pipeline, load
+from respool.cli.render.output import out_json, print_note, print_result, throttled, width
+from respool.operations.archive import DEFAULT_TABLE, Archive
 
 app = typer.Typer(
     cls=Commands, help="Look after the archive of all records.", no_args_is_help=True, rich_markup_mode=None
 )
 
-Table = Annotated[
+TableOption = Annotated[
     str, typer.Option(metavar="PATH", help="The table; a relative path is one under the home's archive folder.")
 ]
-_DEFAULT = "visits_table"
-_MARKS = {"ok": "✓", "note": "•", "broken": "✗"}
-_BROKEN = 3  # the exit code of `verify` when something is wrong, as that of `checkpoint verify`
 
 
 @app.command()
 def show(
-    table: Table = _DEFAULT,
+    table: TableOption = DEFAULT_TABLE,
     hours: Annotated[bool, typer.Option("--hours", help="List the hours of event time, too.")] = False,
     home: Home = None,
     json: Json = False,
 ) -> None:
     """Show what an archive holds: records of each topic partition, gaps, doubled records, hours, files."""
-    from respool.archive.contents import read_contents
-    from respool.archive.table import locate
-    from respool.cli.render import archive as text
-
-    facts = read_contents(locate(table, load(home=home).home), throttled("files read"))
+    contents = Archive(table, settings=load(home=home)).contents(on_progress=throttled("files read"))
     if json:
-        out_json(text.facts_json(facts, hours))
-        return
-    for one in text.head_lines(facts):
-        print_result(one)
-    print_result("")
-    columns = ("topic", "partition", "offsets", "records", "rejected", "missing", "doubled")
-    print_table(text.place_rows(facts), columns, "No record yet.")
-    if hours:
-        print_result("")
-        print_table(text.hour_rows(facts), text.hour_columns(facts), "No hour yet.")
+        out_json(contents.to_json(hours=hours))
+    else:
+        print_result(contents.text(hours=hours, width=width()))
 
 
 @app.command()
 def verify(
-    table: Table = _DEFAULT,
+    table: TableOption = DEFAULT_TABLE,
     fix: Annotated[
         bool,
-        typer.Option("--fix", help="Refill what KafkaCluster has and the archive lacks, and remove doubled records."),
+        typer.Option("--fix", help="Refill what Kafka has and the archive lacks, and remove doubled records."),
     ] = False,
     forget_lost_files: Annotated[
         bool,
-        typer.Option(
-            "--forget-lost-files", help="With --fix: take data files that are not there print_result of the table."
-        ),
+        typer.Option("--forget-lost-files", help="With --fix: remove data files that do not exist from the table."),
     ] = False,
     pipeline: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="With --fix: decode as this pipeline does, if the table does not print_note how."
+            metavar="NAME", help="With --fix: decode as this pipeline does, if the table does not record how."
         ),
     ] = None,
-    no_kafka: Annotated[bool, typer.Option("--no-kafka", help="Look at the table alone.")] = False,
+    no_kafka: Annotated[bool, typer.Option("--no-kafka", help="Check the table only.")] = False,
     bootstrap_servers: BootstrapServers = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
     """Check that every record is there, once, and every file readable. Exit code 3 when something is wrong."""
-    from respool.archive.table import locate
-    from respool.archive.verify import verify as check_all
-
     settings = load(home=home, bootstrap_servers=bootstrap_servers)
-    kafka, why_not = _kafka(settings, no_kafka)
-    where = locate(table, settings.home)
-    found = _look(where, kafka)
-    done: list[str] = []
+    archive = Archive(table, settings=settings)
     if fix:
-        if found.facts.damaged:
-            found = _forget(found, where, kafka, forget_lost_files, done)
-        done += _fix(found, kafka, settings, pipeline)
-        found = _look(where, kafka) if done else found
-    checks = check_all(found.facts, found.kafka, why_not, _command(table))
-    broken = [one for one in checks if one.status == "broken"]
-    if json:
-        _print_json(found, checks, done, ok=not broken)
+        decoding = configured_pipeline(pipeline, [], settings) if pipeline else None
+        repaired = archive.repair(
+            forget_lost_files=forget_lost_files,
+            pipeline=decoding,
+            compare_with_kafka=not no_kafka,
+            on_note=print_note,
+            on_progress=throttled("files or offsets read"),
+        )
+        fields, text, report = repaired.to_json(), str(repaired), repaired.report
     else:
-        _print(checks, done)
-        wrong = f"{len(broken)} of {len(checks)} checks found something wrong."
-        print_result(wrong if broken else f"All is well: {found.facts.records:,} records, each once.")
-    if broken:
-        raise typer.Exit(_BROKEN)
+        report = archive.verify(compare_with_kafka=not no_kafka, on_progress=throttled("files or offsets read"))
+        fields, text = report.to_json(), str(report)
+    if json:
+        out_json(fields)
+    else:
+        print_result(text)
+    if not report.ok:
+        raise typer.Exit(BROKEN)
 
 
 @app.command()
-def optimize(table: Table = _DEFAULT, home: Home = None, json: Json = False) -> None:
+def optimize(table: TableOption = DEFAULT_TABLE, home: Home = None, json: Json = False) -> None:
     """Make few large files of the many small ones that small batches leave. Queries may run meanwhile.
 
-    Every day of event time is a commit of its own. Whatever ends this early loses no record, and the same command goes
-    on with the days that are left.
+    Every day of event time is a separate commit. An interruption loses no record; the same command compacts the days
+    that remain.
     """
-    from respool.archive.files import days_to_compact, files_of, open_archive
-    from respool.archive.repair import told
-    from respool.archive.table import Size, locate
-    from respool.archive.table import optimize as compact
-    from respool.spark.session import spark_session
-
-    settings = load(home=home)
-    path = locate(table, settings.home)
-    files = files_of(open_archive(path))
-    days = days_to_compact(files)
-    before = after = Size(len(files), sum(one.size for one in files))
-
-    def on_day(number: int) -> None:
-        name = days[number] or "the rejected records"
-        print_note(f"Compacting {name} ({number + 1:,} of {len(days):,}) …")
-
-    if days:
-        print_note(f"Starting Spark ({settings.master}) to compact {path} …")
-        with spark_session(settings) as spark, told(path):
-            before, after = compact(spark, path, days, on_day)
+    result = Archive(table, settings=load(home=home)).compact(on_note=print_note)
     if json:
-        out_json({"table": path, "before": asdict(before), "after": asdict(after)})
-    elif days:
-        print_result(f"Files: {before.files:,} → {after.files:,}  Bytes: {size(before.bytes)} → {size(after.bytes)}")
+        out_json(result.to_json())
     else:
-        print_result(
-            f"Nothing to compact: {after.files:,} files, {size(after.bytes)}, none of which can be put together."
-        )
-
-
-@dataclass(frozen=True)
-class _Found:
-    """An archive, and what Kafka has of it."""
-
-    facts: "ArchiveContents"
-    kafka: "KafkaComparison | None"
-
-
-def _command(table: str) -> str:
-    named = "" if table == _DEFAULT else f" --table {shlex.quote(table)}"
-    return f"respool archive verify{named} --fix"
-
-
-def _look(where: str, kafka: "KafkaCluster | None") -> _Found:
-    from respool.archive.contents import read_contents
-    from respool.archive.kafka_check import compare_with_kafka
-
-    facts = read_contents(where, throttled("files read"))
-    return _Found(facts, compare_with_kafka(kafka, facts, throttled("offsets read from Kafka")) if kafka else None)
-
-
-def _kafka(settings: Settings, no_kafka: bool) -> "tuple[KafkaCluster | None, str]":
-    """Return Kafka, or None and why it cannot be asked."""
-    if no_kafka:
-        return None, ""
-    try:
-        return connect(settings), ""
-    except BrokerError as error:
-        return None, str(error)
-
-
-def _forget(found: _Found, where: str, kafka: "KafkaCluster | None", wanted: bool, done: list[str]) -> _Found:
-    from respool.archive.repair import forget_lost_files
-
-    damaged = found.facts.damaged
-    if not wanted or not all(one.missing for one in damaged):
-        step = (
-            "Bring them back from a copy. Without one, add --forget-lost-files: it takes them out of the table, and "
-            "what Kafka still has of them is refilled."
-            if all(one.missing for one in damaged)
-            else "Bring them back from a copy. Without one, move those that cannot be read away, and add "
-            "--forget-lost-files."
-        )
-        raise PipelineError(
-            f"{len(damaged):,} data files of {where} are lost or cannot be read, such as {damaged[0].path}: it is not "
-            f"known which records they had. {step} Nothing was changed."
-        )
-    forgotten = forget_lost_files(where)
-    done.append(f"{plural(len(forgotten), 'lost file')} taken out of the table")
-    return _look(where, kafka)
-
-
-def _fix(found: _Found, kafka: "KafkaCluster | None", settings: Settings, name: str | None) -> list[str]:
-    """Put an archive right, and return what was done."""
-    from respool.archive.repair import decoder_of, held, refill, remove_doubles
-    from respool.kafka.offsets import total
-    from respool.pipeline.registry import find_pipeline, section_values
-    from respool.spark.session import spark_session
-
-    facts = found.facts
-    lacking = found.kafka.lacking if found.kafka else {}
-    doubles = {one.place: one.doubles for one in facts.places if one.doubles}
-    if not lacking and not doubles:
-        return []
-    done: list[str] = []
-    decoding = (
-        decoder_of(facts, find_pipeline(name, section_values([name], settings.pipelines)[name]) if name else None)
-        if lacking
-        else None
-    )
-    with held(settings, facts.table, lacking):
-        print_note(f"Starting Spark ({settings.master}) to put {facts.table} right …")
-        with spark_session(settings) as spark:
-            if doubles:
-                print_note("Removing doubled records …")
-                removed = remove_doubles(spark, facts.table, doubles, print_note)
-                done.append(f"{plural(removed.records, 'doubled record')} removed")
-                if removed.differing:
-                    done.append(
-                        f"{plural(removed.differing, 'offset')} left as found: the records there differ, so the topic "
-                        "was made anew; give it an archive of its own"
-                    )
-            if lacking and decoding and found.kafka and kafka:
-                count = plural(sum(total(ranges) for ranges in lacking.values()), "record")
-                print_note(f"Refilling {count} from Kafka …")
-                refill(spark, kafka, settings, found.kafka, decoding, facts.table)
-                done.append(f"{count} refilled from Kafka")
-    return done
-
-
-def _print(checks: "tuple[CheckResult, ...]", done: list[str]) -> None:
-    for one in done:
-        print_result(f"Done: {one}.")
-    for check in checks:
-        print_result(f"{_MARKS[check.status]} {check.name}")
-        for finding in check.findings:
-            print_result(f"    {finding.what}")
-            if finding.remedy:
-                print_result(f"    → {finding.remedy}")
-
-
-def _print_json(found: _Found, checks: "tuple[CheckResult, ...]", done: list[str], ok: bool) -> None:
-    from respool.cli.render import archive as text
-
-    facts = text.facts_json(found.facts, hours=False)
-    told = {"ok": ok, "done": done, "checks": [check.to_json() for check in checks]}
-    out_json({**facts, "kafka": text.kafka_json(found.kafka), **told})
+        print_result(str(result))

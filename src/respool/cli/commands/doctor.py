@@ -35,7 +35,7 @@ def check(
 
     try:
         findings = check_all(
-            *(pipelines or ()), settings_=settings.load({"home": home, "bootstrap_servers": bootstrap_servers})
+            *(pipelines or ()), settings=settings.load({"home": home, "bootstrap_servers": bootstrap_servers})
         )
     except SettingsError as error:
         findings = [Finding(settings.CONFIG_FILE, "wrong", str(error))]

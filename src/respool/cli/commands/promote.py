@@ -1,26 +1,26 @@
 """`respool promote`: a fork becomes the checkpoint of its pipeline."""
 
-from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from respool.cli.changes import Change, finish, show_confirm_apply
-from respool.cli.commands.checkpoint import DryRun, Reason, held
-from respool.cli.commands.savepoint import AllowDataLoss, Stopped
-from respool.cli.options import BootstrapServers, Home, Json, Savepoints, Yes, load, require_answer
-from respool.cli.render.output import print_note, print_result
-from respool.cli.resuming import AcceptForeign
-from respool.operations.context import locate, users_of, world_at
-from respool.operations.savepoints import SinkOption, occupied, position
-
-if TYPE_CHECKING:
-    from respool.checkpoint.journal.steps import Journal
-    from respool.checkpoint.snapshot import CheckpointSnapshot
-    from respool.savepoint.copying import Tell
-    from respool.savepoint.install import InstallSet
-    from respool.savepoint.manifest import SavepointManifest
-    from respool.storage.folder import FolderWriter
+from respool.cli.changes import Confirmation, show_confirm_apply
+from respool.cli.options import (
+    AcceptForeign,
+    AllowDataLoss,
+    BootstrapServers,
+    DryRun,
+    Home,
+    Json,
+    Reason,
+    Savepoints,
+    SinkOption,
+    Stopped,
+    Yes,
+    load,
+    require_answer,
+)
+from respool.cli.render.output import print_result
 
 
 def promote(
@@ -49,70 +49,22 @@ def promote(
 
     Both queries must have stopped. The pipeline goes on from where the fork was, and writes to its own output.
     """
-    from respool.checkpoint import snapshot
-    from respool.checkpoint.journal import history
-    from respool.checkpoint.ownership import read_run_record
-    from respool.checkpoint.planning.request import RewindRequest, ToBatch
-    from respool.checkpoint.snapshot import CheckpointSnapshot
-    from respool.errors import UnfinishedChangeError, UsageError
-    from respool.locations import absolute
-    from respool.savepoint.create import SavepointRequest, create
-    from respool.savepoint.install import promote as carry_out
-    from respool.savepoint.planning import plan_promote
-    from respool.savepoint.store import SavepointStore, check_name, taken
-    from respool.storage import lease
-    from respool.storage.open import open_writer
+    from respool.operations.checkpoint import Checkpoint
+    from respool.operations.plans import ResumePlan
 
     require_answer(json, yes, dry_run)
     settings = load(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
-    source, where = absolute(locate(fork, settings)), absolute(locate(path, settings))
-    if source == where:
-        raise UsageError("FORK and PATH are the same checkpoint")
-    change = Change(where, path, dry_run, yes, json, accept_foreign=accept_foreign_journal)
-    files, checkpoint = occupied(where)
-    cut_off = history.pending(files)
-    if cut_off is not None:
-        finish(change, cut_off, "promote", source, fork)
-        return
-    forked = CheckpointSnapshot(open_writer(source))
-    unfinished = history.pending(forked.files)
-    if unfinished is not None:
-        raise UnfinishedChangeError(fork, unfinished)
-    store = SavepointStore(settings.savepoint_store)
-    name = keep_as or f"before-promote-{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}"
-    check_name(name)
-    keeps = checkpoint is not None and bool(checkpoint.commits)
-    kept = store.has(name) and checkpoint is not None and _is_of(store.get(name).manifest, checkpoint)
-    if store.has(name) and not kept:
-        raise taken(name)
-    request = RewindRequest(
-        ToBatch(forked.next_batch),
+    checkpoint = Checkpoint(path, settings=settings)
+    plan = checkpoint.plan_promote(
+        Checkpoint(fork, settings=settings),
+        keep_as=keep_as,
+        sink=sink,
         restore_sink=restore_sink,
-        new_query_id=True,  # the pipeline goes on under the fork's
         allow_data_loss=allow_data_loss,
-        stopped=stopped,
+        assume_stopped=stopped,
         reason=reason,
-        words=fork,
     )
-    run = read_run_record(checkpoint.files) if checkpoint else None
-    ids = history.query_ids(checkpoint) if checkpoint else ()
-    world = world_at(where, settings, sink, request, run, forked.next_batch, ids, snapshot.topics(forked))
-    found = plan_promote(forked, checkpoint, where, request, world, lease.holder(source), users_of(source))
-
-    def work(journal: "Journal", brought: "InstallSet", files: "FolderWriter", tell: "Tell") -> None:
-        with held(source, fork):
-            if keeps and not kept:  # kept by a promotion that was cut off before it began
-                create(
-                    SavepointRequest(where, name, reason=f"before {fork} was promoted"), store, position(settings, sink)
-                )
-                print_note(f"The old checkpoint is kept as the savepoint {name}.")
-            carry_out(journal, brought, files, open_writer(source), tell)
-
-    show_confirm_apply(change, found, f"Promotion of {source} to {where}", "Promote?", work)
-    if not json and not dry_run and run is not None:
+    run = checkpoint.run_record()
+    show_confirm_apply(checkpoint, plan, Confirmation(dry_run, yes, json, accept_foreign_journal))
+    if not (json or dry_run or isinstance(plan, ResumePlan) or run is None):
         print_result(f"Run it with: respool run {run.pipeline}" + ("" if "/" not in path else f" --checkpoint {path}"))
-
-
-def _is_of(manifest: "SavepointManifest", checkpoint: "CheckpointSnapshot") -> bool:
-    newest = checkpoint.commits[-1] if checkpoint.commits else None
-    return (manifest.query_id, manifest.batch) == (checkpoint.query_id, newest)

@@ -1,21 +1,34 @@
 """`respool savepoint`: keep a moment of a query, go back to it, start a second query from it. Mostly without a JVM."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from respool.cli.changes import Change, finish, make_fork, show_confirm_apply
-from respool.cli.commands.checkpoint import DryRun, Reason, Where
-from respool.cli.options import BootstrapServers, Commands, Home, Json, Savepoints, Yes, load, require_answer
+from respool.cli.changes import Confirmation, show_confirm_apply
+from respool.cli.options import (
+    BROKEN,
+    AcceptForeign,
+    AllowDataLoss,
+    BootstrapServers,
+    Commands,
+    DryRun,
+    Home,
+    Json,
+    Master,
+    Reason,
+    SinkOption,
+    Stopped,
+    Where,
+    Yes,
+    load,
+    require_answer,
+)
+from respool.cli.options import Savepoints as SavepointsOption
 from respool.cli.render.output import out_json, print_note, print_result, size, table, throttled
-from respool.cli.resuming import AcceptForeign
-from respool.errors import CheckpointNotFoundError, DamagedFileError, UnknownFormatVersionError
-from respool.operations.context import locate
-from respool.operations.savepoints import SinkOption, find, occupied, position, world_for
-from respool.settings import Settings
+from respool.errors import DamagedFileError, UnknownFormatVersionError
 
 if TYPE_CHECKING:
-    from respool.savepoint.store import Savepoint
+    from respool.operations.savepoints import Savepoints
 
 app = typer.Typer(
     cls=Commands,
@@ -25,11 +38,6 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A savepoint's name, or its own folder or URL.")]
-Stopped = Annotated[
-    bool, typer.Option("--stopped", help="The query has ended, though its checkpoint looks as if it ran.")
-]
-AllowDataLoss = Annotated[bool, typer.Option("--allow-data-loss", help="Go on though the source has lost records.")]
-_BROKEN = 3  # the exit code of `verify` when something is broken, as that of `checkpoint verify`
 
 
 @app.command()
@@ -41,60 +49,52 @@ def create(
     ] = None,
     sink: SinkOption = None,
     reason: Annotated[str | None, typer.Option(help="Why, for the manifest.")] = None,
-    savepoints: Savepoints = None,
+    savepoints: SavepointsOption = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
     json: Json = False,
 ) -> None:
     """Copy what a start after a batch needs, while the query runs or not. It is there whole, or not at all."""
-    from respool.cli.render import savepoint as text
-    from respool.savepoint.create import SavepointRequest
-    from respool.savepoint.create import create as make
-    from respool.savepoint.store import SavepointStore
+    from respool.cli.render import savepoint as render
+    from respool.operations.checkpoint import Checkpoint
 
-    settings = load(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
-    where = locate(path, settings)
-    wanted = SavepointRequest(where, name, batch, reason)
-    tell = throttled("files copied")
-    made = make(wanted, SavepointStore(settings.savepoint_store), position(settings, sink), tell)
+    store = _savepoints(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
+    checkpoint = Checkpoint(path, settings=store.settings)
+    progress = throttled("files copied")
+    saved = store.create(checkpoint, name, batch=batch, sink=sink, reason=reason, on_progress=progress)
     if json:
-        out_json(text.savepoint_json(made))
-        return
-    manifest = made.manifest
-    print_result(f"Savepoint {name} of {where} at batch {manifest.batch:,}: {_files_text(made)}.")
-    if manifest.not_included:
-        print_result(f"Not included, as neither Spark nor Delta defines it: {text.left_out_text(made)}.")
-    print_result(f"Go back to it with: respool savepoint restore {name} {path}")
+        out_json(render.savepoint_json(saved))
+    else:
+        render.print_created(saved, path)
 
 
 @app.command(name="list")
-def list_(savepoints: Savepoints = None, home: Home = None, json: Json = False) -> None:
+def list_(savepoints: SavepointsOption = None, home: Home = None, json: Json = False) -> None:
     """List the savepoints, the oldest first."""
-    from respool.cli.render import savepoint as text
-    from respool.savepoint.store import SavepointStore
+    from respool.cli.render import savepoint as render
 
-    settings = load(home=home, savepoints=savepoints)
-    store = SavepointStore(settings.savepoint_store)
-    found, damaged = store.look()
+    store = _savepoints(home=home, savepoints=savepoints)
+    warnings: list[str] = []
+    saved = store.list(on_note=warnings.append)
     if json:
-        out_json([text.savepoint_json(one) for one in found])
+        out_json([render.savepoint_json(savepoint) for savepoint in saved])
     else:
         columns = ("name", "pipeline", "batch", "created", "watermark", "files", "size", "checkpoint", "reason")
-        table([text.savepoint_row(one) for one in found], columns, f"No savepoint in {store.location}.")
-    for one in damaged:
-        print_note(f"warning: {one}")
+        table([render.savepoint_row(savepoint) for savepoint in saved], columns, f"No savepoint in {store.location}.")
+    for warning in warnings:
+        print_note(warning)
 
 
 @app.command()
-def show(name: Name, savepoints: Savepoints = None, home: Home = None, json: Json = False) -> None:
+def show(name: Name, savepoints: SavepointsOption = None, home: Home = None, json: Json = False) -> None:
     """Show a savepoint: its batch, offsets, watermark, state, the position of its output, its pipeline."""
-    from respool.cli.render import savepoint as text
+    from respool.cli.render import savepoint as render
 
-    found = find(name, load(home=home, savepoints=savepoints))
+    savepoint = _savepoints(home=home, savepoints=savepoints)[name]
     if json:
-        out_json({**text.savepoint_json(found), "files": [vars(one) for one in found.manifest.files]})
+        out_json({**render.savepoint_json(savepoint), "files": [vars(file) for file in savepoint.manifest.files]})
         return
-    for line in text.savepoint_lines(found):
+    for line in render.savepoint_lines(savepoint):
         print_result(line)
 
 
@@ -104,63 +104,43 @@ def verify(
     load_state: Annotated[
         bool, typer.Option("--load", help="Also let Spark load all of the state, in a copy of its own.")
     ] = False,
-    savepoints: Savepoints = None,
-    master: Annotated[str | None, typer.Option(help="Spark's master.  [default: local[*]; RESPOOL_MASTER]")] = None,
+    savepoints: SavepointsOption = None,
+    master: Master = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
     """Check every byte of a savepoint against its manifest. Exit code 3 when something is broken."""
-    from respool.savepoint.verify import verify as check
+    from respool.cli.render import savepoint as render
 
-    settings = load(home=home, savepoints=savepoints, master=master)
+    store = _savepoints(home=home, savepoints=savepoints, master=master)
     try:
-        found = find(name, settings)
+        savepoint = store[name]
     except (DamagedFileError, UnknownFormatVersionError) as error:
-        out_json({"savepoint": name, "ok": False, "wrong": [str(error)], "notes": []}) if json else print_result(
-            f"✗ {error}"
-        )
-        raise typer.Exit(_BROKEN) from error
-    checked = check(found, throttled("files read"))
-    wrong, loaded = list(checked.wrong), None
-    if load_state and not wrong:
-        from respool.savepoint.verify import load as load_it
-        from respool.spark.session import spark_session
-
-        print_note(f"Starting Spark ({settings.master}) …")
-        with spark_session(settings) as spark:
-            loaded, failed = load_it(spark, found)
-        wrong += failed
+        damaged = {"savepoint": name, "ok": False, "wrong": [str(error)], "notes": []}
+        out_json(damaged) if json else print_result(f"✗ {error}")
+        raise typer.Exit(BROKEN) from error
+    report = savepoint.verify(load_state=load_state, on_progress=throttled("files read"), on_note=print_note)
     if json:
-        facts = {"savepoint": found.manifest.name, "ok": not wrong, "wrong": wrong, "notes": list(checked.notes)}
-        out_json({**facts, "loaded": loaded} if load_state else facts)
+        out_json(render.report_json(report, load_state))
     else:
-        for one in wrong:
-            print_result(f"✗ {one}")
-        for one in checked.notes:
-            print_result(f"• {one}")
-        for what, rows in (loaded or {}).items():
-            print_result(f"✓ {what}: {rows:,} row{'s' * (rows != 1)}")
-        if not wrong:
-            print_result(f"{_files_text(found)}, as they were saved. A query can start from it.")
-    if wrong:
-        raise typer.Exit(_BROKEN)
+        render.print_report(report, savepoint)
+    if not report.ok:
+        raise typer.Exit(BROKEN)
 
 
 @app.command()
 def delete(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A savepoint's name.")],
     yes: Yes = False,
-    savepoints: Savepoints = None,
+    savepoints: SavepointsOption = None,
     home: Home = None,
 ) -> None:
     """Delete a savepoint for good. Forks of it are checkpoints of their own, and stay."""
-    from respool.savepoint.store import SavepointStore
-
-    store = SavepointStore(load(home=home, savepoints=savepoints).savepoint_store)
-    left_over = "/" not in name and store.leftovers(name)
+    store = _savepoints(home=home, savepoints=savepoints)
+    left_over = store.has_leftovers(name)
     if not left_over:
-        found = store.get(name)
-        print_result(f"Savepoint {name} of {found.manifest.checkpoint} at batch {found.manifest.batch:,}")
+        manifest = store[name].manifest
+        print_result(f"Savepoint {name} of {manifest.checkpoint} at batch {manifest.batch:,}")
     if not yes:
         typer.confirm("Delete it for good?", abort=True)
     store.delete(name)
@@ -172,27 +152,27 @@ def copy(
     name: Name,
     target: Annotated[str, typer.Argument(metavar="PATH", help="Folder or URL of the savepoints that it goes to.")],
     new_name: Annotated[str | None, typer.Option("--as", metavar="NAME", help="Another name for the copy.")] = None,
-    savepoints: Savepoints = None,
+    savepoints: SavepointsOption = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
     """Copy a savepoint to another place, such as an object store; every byte is checked on the way."""
-    from respool.cli.render import savepoint as text
-    from respool.savepoint.copying import copy_to
-    from respool.savepoint.store import SavepointStore
+    from respool.cli.render import savepoint as render
+    from respool.operations.savepoints import Savepoints
 
-    found = find(name, load(home=home, savepoints=savepoints))
-    made = copy_to(found, SavepointStore(target), new_name, throttled("files copied"))
+    store = _savepoints(home=home, savepoints=savepoints)
+    to = Savepoints(target, settings=store.settings)
+    copied = store.copy(name, to, new_name=new_name, on_progress=throttled("files copied"))
     if json:
-        out_json(text.savepoint_json(made))
+        out_json(render.savepoint_json(copied))
     else:
-        print_result(f"Savepoint {made.manifest.name} is at {made.location}: {size(made.manifest.size)}.")
+        print_result(f"Savepoint {copied.name} is at {copied.location}: {size(copied.manifest.size)}.")
 
 
 @app.command()
 def restore(
     name: Name,
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A pipeline's name, a folder, or a URL such as s3://…")],
+    path: Where,
     sink: SinkOption = None,
     restore_sink: Annotated[
         bool, typer.Option("--restore-sink", help="Bring a Delta or file sink back to where it was, too.")
@@ -206,41 +186,27 @@ def restore(
     dry_run: DryRun = False,
     yes: Yes = False,
     accept_foreign_journal: AcceptForeign = False,
-    savepoints: Savepoints = None,
+    savepoints: SavepointsOption = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
     json: Json = False,
 ) -> None:
     """Put a checkpoint back to a savepoint. What was there is kept aside: `checkpoint undo` takes this back."""
-    from respool.checkpoint.journal import history
-    from respool.checkpoint.planning.request import RewindRequest, ToBatch
-    from respool.locations import absolute
-    from respool.savepoint import install
-    from respool.savepoint.planning import plan_restore
+    from respool.operations.checkpoint import Checkpoint
 
     require_answer(json, yes, dry_run)
-    settings = load(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
-    found = find(name, settings)
-    where = absolute(_target(path, settings))
-    change = Change(where, path, dry_run, yes, json, accept_foreign=accept_foreign_journal)
-    files, checkpoint = occupied(change.where)
-    request = RewindRequest(
-        ToBatch(found.manifest.next_batch),
+    store = _savepoints(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
+    savepoint, checkpoint = store[name], Checkpoint(path, settings=store.settings)
+    plan = checkpoint.plan_restore(
+        savepoint,
+        sink=sink,
         restore_sink=restore_sink,
         allow_data_loss=allow_data_loss,
-        stopped=stopped,
+        assume_stopped=stopped,
+        other_query=other_query,
         reason=reason,
-        words=name,
     )
-    cut_off = history.pending(files)
-    if cut_off is not None:
-        finish(change, cut_off, "restore", found.location, name)
-        return
-    world = world_for(found.manifest, checkpoint, change.where, settings, sink, request)
-    plan = plan_restore(found, checkpoint, change.where, request, world, other_query)
-    show_confirm_apply(
-        change, plan, f"Restore of {change.where} to the savepoint {name}", "Restore?", install.carry_out
-    )
+    show_confirm_apply(checkpoint, plan, Confirmation(dry_run, yes, json, accept_foreign_journal))
 
 
 @app.command()
@@ -251,34 +217,29 @@ def fork(
     dry_run: DryRun = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Finish a fork that was cut off without asking.")] = False,
     accept_foreign_journal: AcceptForeign = False,
-    savepoints: Savepoints = None,
+    savepoints: SavepointsOption = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
     json: Json = False,
 ) -> None:
     """Make a checkpoint for a second query from the same moment, with an id of its own; both can go on side by side."""
-    from respool.locations import absolute
+    from respool.operations.checkpoint import Checkpoint
 
-    settings = load(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
-    found = find(name, settings)
-    change = Change(absolute(new_path), new_path, dry_run, yes, json, accept_foreign=accept_foreign_journal)
-    make_fork(change, found, name, settings, allow_data_loss)
+    store = _savepoints(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
+    savepoint = store[name]
+    plan = savepoint.plan_fork(new_path, allow_data_loss=allow_data_loss)
+    checkpoint = Checkpoint(plan.location, settings=store.settings)
+    show_confirm_apply(checkpoint, plan, Confirmation(dry_run, yes, json, accept_foreign_journal))
     if json or dry_run:
         return
-    run = found.manifest.run
+    run = savepoint.manifest.run
     if run is not None:
         print_result(f"Run it with: respool run {run.pipeline} --checkpoint {new_path} --sink-suffix -v2")
     else:
         print_result("Start your query on it, and let it write to a place of its own.")
 
 
-def _files_text(savepoint: "Savepoint") -> str:
-    return f"{len(savepoint.manifest.files):,} files, {size(savepoint.manifest.size)}"
+def _savepoints(**flags: Any) -> "Savepoints":
+    from respool.operations.savepoints import Savepoints
 
-
-def _target(path: str, settings: Settings) -> str:
-    """Return the folder or URL that a restore goes to, which need not be there: a checkpoint may be lost."""
-    try:
-        return locate(path, settings)
-    except CheckpointNotFoundError:
-        return path if "/" in path else str(settings.checkpoints / path)
+    return Savepoints(settings=load(**flags))

@@ -1,55 +1,39 @@
-"""What `respool checkpoint` prints: text for people, plain data for programs."""
+"""What `respool checkpoint` prints: human-readable text, and JSON for programs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime, timezone
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from respool.checkpoint.journal.steps import Journal, Move
-from respool.checkpoint.ownership import ForkRecord, RunRecord
-from respool.checkpoint.planning.rewind import RewindPlan
+from respool.checkpoint.journal.steps import Journal
 from respool.checkpoint.summary import BatchFacts, CheckpointSummary, OperatorFacts
-from respool.cli.render.output import size, width
-from respool.errors import Refusal
-from respool.format.positions import PartitionRange, SourceRange
-from respool.sinks.address import ReplayOutcome
+from respool.cli.render.output import print_result, size, table, width
+from respool.format.positions import SourceRange
+from respool.operations.plan_text import journal_json, time_text
+from respool.text import labelled
 
 if TYPE_CHECKING:
+    from respool.checkpoint.journal.apply import Leftover
+    from respool.operations.checkpoint import CheckpointReport, CheckpointStatus, PurgeResult
     from respool.savepoint.manifest import SavepointManifest
 
 _WIDTH = 60  # of the timeline
-_LABEL = 13
-_KINDS = {"number": "memory, socket or custom source"}  # what cannot be told apart
-_YEAR_10000_MS = 253_402_300_800_000  # beyond what ISO 8601 and Python have; an event can bear any time
-_SHOWN_PARTS = 12  # of a source, before they are only counted
-
-
-def time_text(ms: int | None) -> str | None:
-    """Return a time as people and programs read it; None for no time."""
-    if not ms:
-        return None
-    if not 0 < ms < _YEAR_10000_MS:
-        return f"{ms} ms since 1970"
-    return datetime.fromtimestamp(ms / 1000, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+_MARKS = {"ok": "✓", "note": "•", "unchecked": "?", "broken": "✗"}
+_SHOWN_LEFTOVERS = 20
 
 
 def line(label: str, text: str) -> str:
     """Return a line with its label in front; what is too long for the terminal is folded."""
-    room = " " * _LABEL
-    folded = wrap(text, max(20, width() - _LABEL), break_long_words=False, break_on_hyphens=False) or [""]
-    first, *more = folded
-    return "\n".join([f"{label:<{_LABEL - 1}} {first}", *(f"{room}{one}" for one in more)])
+    return labelled(label, text, width())
 
 
 def savepoints_line(summary: CheckpointSummary, savepoints: "Sequence[SavepointManifest]") -> str:
-    """Return the savepoints of a checkpoint: those of another query that had its place before are told as such."""
+    """Return the savepoints of a checkpoint; those of a query that had its location before name that query."""
 
-    def told(one: "SavepointManifest") -> str:
-        other = "" if one.query_id == summary.query_id else f" of the query {one.query_id}"
-        return f"{one.name} at batch {one.batch:,}{other}"
+    def text(savepoint: "SavepointManifest") -> str:
+        other = "" if savepoint.query_id == summary.query_id else f" of the query {savepoint.query_id}"
+        return f"{savepoint.name} at batch {savepoint.batch:,}{other}"
 
-    return ", ".join(told(one) for one in savepoints)
+    return ", ".join(text(savepoint) for savepoint in savepoints)
 
 
 def timeline(summary: CheckpointSummary, savepoints: "Sequence[SavepointManifest]" = ()) -> list[str]:
@@ -67,7 +51,7 @@ def timeline(summary: CheckpointSummary, savepoints: "Sequence[SavepointManifest
     cells = []
     for start in range(first, last + 1, each):
         batches = range(start, min(start + each, last + 1))
-        reachable = any(one.first <= batches[-1] and batches[0] <= one.last for one in summary.reachable)
+        reachable = any(span.first <= batches[-1] and batches[0] <= span.last for span in summary.reachable)
         cells.append("━" if reachable else "┄")
     if summary.next_batch == last:
         cells[-1] = "○"
@@ -76,8 +60,11 @@ def timeline(summary: CheckpointSummary, savepoints: "Sequence[SavepointManifest
     if summary.earliest.batch is not None and summary.earliest.batch <= last:
         at = (summary.earliest.batch - first) // each
         picture.append(" " * (len(left) + at) + f"▲ {summary.earliest.batch:,}")
-    marked = [one for one in savepoints if one.query_id == summary.query_id and first <= one.batch <= last]
-    picture += [" " * (len(left) + (one.batch - first) // each) + f"◆ {one.name}, {one.batch:,}" for one in marked]
+    own = [saved for saved in savepoints if saved.query_id == summary.query_id]
+    marked = [saved for saved in own if first <= saved.batch <= last]
+    picture += [
+        " " * (len(left) + (saved.batch - first) // each) + f"◆ {saved.name}, {saved.batch:,}" for saved in marked
+    ]
     legend = "━ can be rewound to   ┄ kept, but cannot" + ("   ○ not finished" if "○" in cells else "")
     legend += "   ▲ the earliest" + ("   ◆ a savepoint" if marked else "")
     return [*picture, legend + (f"   each is {each:,} batches" if each > 1 else "")]
@@ -87,14 +74,14 @@ def batch_rows(summary: CheckpointSummary) -> list[dict[str, Any]]:
     """Return the rows of the table of batches."""
     return [
         {
-            "batch": one.batch,
-            "planned": (time_text(one.planned_ms) or "–")[:19],
-            "watermark": (time_text(one.watermark_ms) or "–")[:19],
-            "read": "; ".join(_reading(reading) for reading in one.readings) or one.problem or "–",
-            "records": _records(one),
-            "finished": one.committed,
+            "batch": row.batch,
+            "planned": (time_text(row.planned_ms) or "–")[:19],
+            "watermark": (time_text(row.watermark_ms) or "–")[:19],
+            "read": "; ".join(_reading(reading) for reading in row.readings) or row.problem or "–",
+            "records": _records(row),
+            "finished": row.committed,
         }
-        for one in summary.batches
+        for row in summary.batches
     ]
 
 
@@ -102,15 +89,15 @@ def operator_rows(summary: CheckpointSummary) -> list[dict[str, Any]]:
     """Return the rows of the table of stateful operators."""
     return [
         {
-            "operator": one.operator,
-            "stores": ", ".join(one.stores),
-            "partitions": one.partitions,
-            "versions": f"{one.versions.first:,} to {one.versions.last:,}" if one.versions else "–",
-            "files": ", ".join(f"{count:,} {_plural(kind, count)}" for kind, count in sorted(one.kinds.items())),
-            "size": size(one.size),
-            "format": "2 (unique ids)" if one.unique_ids else "1",
+            "operator": row.operator,
+            "stores": ", ".join(row.stores),
+            "partitions": row.partitions,
+            "versions": f"{row.versions.first:,} to {row.versions.last:,}" if row.versions else "–",
+            "files": ", ".join(f"{count:,} {_plural(kind, count)}" for kind, count in sorted(row.kinds.items())),
+            "size": size(row.size),
+            "format": "2 (unique ids)" if row.unique_ids else "1",
         }
-        for one in summary.operators
+        for row in summary.operators
     ]
 
 
@@ -127,174 +114,117 @@ def rewind_line(summary: CheckpointSummary) -> str:
     return text
 
 
-def summary_json(
-    summary: CheckpointSummary,
-    run: RunRecord | None,
-    running: str | None,
-    past: list[Journal],
-    savepoints: "Sequence[SavepointManifest]",
-    fork: ForkRecord | None,
-) -> dict[str, Any]:
-    """Return a summary for programs."""
-    facts = asdict(summary)
+def print_status(status: "CheckpointStatus", path: str) -> None:
+    """Print a checkpoint; `path` is its name as the user gave it."""
+    summary, run, fork = status.summary, status.run, status.fork
+    print_result(line("Checkpoint", summary.root))
+    print_result(line("Query", summary.query_id or "lost: the file metadata is missing or damaged"))
+    if run:
+        print_result(line("Pipeline", f"{run.pipeline}: {run.topic} → {run.sink}"))
+    if fork:
+        print_result(line("Fork", f"of {fork.checkpoint}, from the savepoint {fork.savepoint} at batch {fork.batch:,}"))
+    print_result(line("Runs", f"now, in {status.holder}" if status.holder else "no run of respool's own is known"))
+    if summary.settings:
+        print_result(line("Spark", ", ".join(f"{name} {value}" for name, value in summary.settings.items())))
+    if summary.untested:
+        print_result(line("Untested", summary.untested))
+    print_result(line("Batches", _kept_text(summary)))
+    print_result(line("Rewind", rewind_line(summary)))
+    if status.pending is not None:
+        print_result(line("Unfinished", status.pending.interruption(path)))
+    for leftover in _leftover_lines(status.leftovers):
+        print_result(line("Leftovers", f"{leftover}; the next change or `respool checkpoint purge {path}` deletes it"))
+    if status.savepoints:
+        print_result(line("Savepoints", savepoints_line(summary, status.savepoints)))
+    for picture in timeline(summary, status.savepoints):
+        print_result(f"  {picture}")
+    _print_tables(summary)
+    if status.history:
+        count = len(status.history)
+        print_result("")
+        print_result(f"{count} change{'s' * (count != 1)} by respool; see: respool checkpoint history {path}")
+
+
+def _print_tables(summary: CheckpointSummary) -> None:
+    print_result("")
+    table(batch_rows(summary), ("batch", "planned", "watermark", "read", "records", "finished"), "No batch yet.")
+    if summary.kept > len(summary.batches):
+        print_result(f"{summary.kept - len(summary.batches):,} older batches are kept too; --batches all lists them.")
+    print_result("")
+    columns = ("operator", "stores", "partitions", "versions", "files", "size", "format")
+    table(operator_rows(summary), columns, "No state.")
+
+
+def print_report(report: "CheckpointReport") -> None:
+    """Print what was checked, with the findings."""
+    for check in report.checks:
+        print_result(f"{_MARKS[check.status]} {check.name}")
+        for finding in check.findings:
+            print_result(f"    {finding.what}")
+            if finding.remedy:
+                print_result(f"    → {finding.remedy}")
+    if report.broken:
+        print_result(f"{len(report.broken)} of {len(report.checks)} checks found something broken.")
+    elif not report.complete:
+        print_result("Nothing broken was found, but not everything could be checked: see above.")
+    else:
+        print_result("A restart will find all it needs.")
+
+
+def print_purge(result: "PurgeResult") -> None:
+    """Print what is deleted."""
+    columns = ("time", "what", "batch", "moved", "id")
+    table([history_row(change) for change in result.changes], columns, "Nothing is that old.")
+    for text in _leftover_lines(result.leftovers):
+        print_result(text)
+
+
+def purge_json(result: "PurgeResult") -> dict[str, Any]:
+    """Return what is deleted for programs."""
+    return {
+        "purged": [journal_json(change) for change in result.changes],
+        "leftovers": [leftover.facts() for leftover in result.leftovers],
+    }
+
+
+def status_json(status: "CheckpointStatus") -> dict[str, Any]:
+    """Return a checkpoint for programs."""
+    summary = asdict(status.summary)
     for name in ("earliest", "earliest_same_range"):
-        del facts[name]["unknown"]
-    facts["batches"] = [_batch_json(one) for one in summary.batches]
-    facts["operators"] = [_operator_json(one) for one in summary.operators]
+        del summary[name]["unknown"]
+    summary["batches"] = [_batch_json(batch) for batch in status.summary.batches]
+    summary["operators"] = [_operator_json(operator) for operator in status.summary.operators]
+    savepoints = status.savepoints
     return {
-        **facts,
-        "pipeline": asdict(run) if run else None,
-        "running": running,
-        "rewinds": [journal_json(one) for one in past],
-        "savepoints": [{"name": one.name, "batch": one.batch, "query_id": one.query_id} for one in savepoints],
-        "fork": asdict(fork) if fork else None,
+        **summary,
+        "pipeline": asdict(status.run) if status.run else None,
+        "running": status.holder,
+        "rewinds": [journal_json(change) for change in status.history],
+        "savepoints": [{"name": saved.name, "batch": saved.batch, "query_id": saved.query_id} for saved in savepoints],
+        "fork": asdict(status.fork) if status.fork else None,
+        "leftovers": [leftover.facts() for leftover in status.leftovers],
     }
 
 
-def plan_lines(plan: RewindPlan, files_too: bool) -> Iterator[str]:
-    """Return a plan as text, with every file that moves if that is wanted."""
-    again = "none" if plan.batch > plan.again else _batches(plan.batch, plan.again)
-    how = (
-        "the first on the very records that it had"
-        if plan.journal.same_range
-        else "planned anew with what has come since"
-    )
-    yield line("Next batch", f"{plan.batch:,}")
-    yield line("Run again", f"{again}, {how}")
-    for reading in plan.readings:
-        yield from reading_lines(reading)
-    yield line("Watermark", time_text(plan.watermark_ms) or "none yet")
-    yield line("State", "none" if plan.state_version is None else f"version {plan.state_version:,}")
-    kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(plan.kinds.items()))
-    files = sum(plan.kinds.values())
-    yield line("Moves aside", f"{files:,} files, {size(plan.size)}: {kinds}" if files else "nothing")
-    if files_too:
-        yield from (f"{'':{_LABEL}}{move.source}  {size(move.size)}" for move in plan.journal.moves)
-    for step in plan.journal.steps:
-        if not isinstance(step, Move):
-            yield line("Changes", _step_text(step))
-    sink_files = sum(1 for move in plan.journal.moves if move.sink is not None)
-    if sink_files:
-        yield line("Sink", f"{sink_files:,} of its files move aside")
-    yield sink_line(plan.replay)
-    yield from remarks(plan.notes, plan.refusals)
-
-
-def sink_line(replay: ReplayOutcome | None) -> str:
-    """Return what a sink will do."""
-    if replay is None:
-        return line("Sink", "not known; name it with --sink to be told what it will do with these batches")
-    return line("Sink", f"{replay.sink}: {replay.text}")
-
-
-def remarks(notes: Sequence[str], refusals: Sequence[Refusal]) -> Iterator[str]:
-    """Return what else to know of a plan, and why it is refused."""
-    yield from (line("Note", note) for note in notes)
-    yield from (line("Refused", f"{refusal.why} {refusal.way_out}") for refusal in refusals)
-
-
-def plan_json(plan: RewindPlan, done: bool) -> dict[str, Any]:
-    """Return a plan for programs."""
-    return {
-        "id": plan.journal.id,
-        "batch": plan.batch,
-        "run_again": list(range(plan.batch, plan.again + 1)),
-        "same_range": plan.journal.same_range,
-        "sources": [asdict(one) for one in plan.readings],
-        "watermark": time_text(plan.watermark_ms),
-        "state_version": plan.state_version,
-        "files": sum(plan.kinds.values()),
-        "bytes": plan.size,
-        "kinds": dict(plan.kinds),
-        "steps": [{"step": type(step).__name__, **asdict(step)} for step in plan.journal.steps],
-        "sink": asdict(plan.replay) if plan.replay else None,
-        "notes": list(plan.notes),
-        "refusals": [asdict(one) for one in plan.refusals],
-        "done": done,
-    }
-
-
-def journal_json(journal: Journal) -> dict[str, Any]:
-    """Return a rewind of the past for programs and tables."""
-    return {
-        "id": journal.id,
-        "operation": journal.operation,
-        "of": journal.of,
-        "time": journal.started.isoformat(timespec="seconds").replace("+00:00", "Z"),
-        "request": journal.request,
-        "reason": journal.reason,
-        "from_batch": journal.newest.offsets,
-        "to_batch": journal.batch,
-        "files": len(journal.moves),
-        "bytes": sum(move.size for move in journal.moves),
-        "undone": journal.undone.isoformat(timespec="seconds").replace("+00:00", "Z") if journal.undone else None,
-        "purged": journal.purged.isoformat(timespec="seconds").replace("+00:00", "Z") if journal.purged else None,
-    }
+def change_json(change: Journal) -> dict[str, Any]:
+    """Return a change of the history for programs, with the files that it moved."""
+    return {**journal_json(change), "moved": [move.source for move in change.moves]}
 
 
 def history_row(journal: Journal) -> dict[str, Any]:
     """Return a rewind of the past as a row of the table."""
-    facts = journal_json(journal)
+    change = journal_json(journal)
     state = "undone" if journal.undone else "purged" if journal.purged else ""
     return {
-        "time": facts["time"],
+        "time": change["time"],
         "what": f"undo of {journal.of}" if journal.operation == "undo" else journal.operation,
         "batch": f"{journal.newest.offsets:,} → {journal.batch:,}",
         "asked": journal.request or None,
         "reason": journal.reason,
-        "moved": f"{facts['files']:,} files, {size(facts['bytes'])}",
+        "moved": f"{change['files']:,} files, {size(change['bytes'])}",
         "state": state or None,
         "id": journal.id,
     }
-
-
-def _step_text(step: Any) -> str:
-    from respool.checkpoint.journal.steps import Prune, Replace, Restore
-
-    match step:
-        case Replace(path="metadata"):
-            return "the query gets a new id"
-        case Replace(path=path):
-            return f"{path} is written anew"
-        case Prune(folder=folder):
-            return f"empty folders in {folder} go"
-        case Restore(table=table):
-            return f"the Delta table goes from version {table.from_version} back to {table.to_version}: {table.table}"
-    raise AssertionError(step)
-
-
-def kind_text(reading: SourceRange) -> str:
-    """Return what a source is."""
-    return _KINDS.get(reading.kind, reading.kind)
-
-
-def reading_lines(reading: SourceRange) -> Iterator[str]:
-    """Return what is read of a source as text."""
-    name = f"Source {reading.source}"
-    if reading.records is not None:
-        skipped = sum(part.end - part.start for part in reading.skipped)
-        total = f"{reading.records:,} records" + (f", {skipped:,} skipped" if skipped else "")
-    elif reading.skipped:
-        total = f"{reading.end} → {reading.start}, skipped"
-    elif reading.files is not None:
-        total = f"{reading.files:,} input file{'s' * (reading.files != 1)}, {reading.start} → {reading.end}"
-    else:
-        total = f"{reading.start} → {reading.end}"
-    yield line(name, f"{kind_text(reading)}, {total}")
-    if reading.kind == "Kafka":
-        behind = {part.name: part for part in reading.skipped}
-        for part in reading.parts[:_SHOWN_PARTS]:
-            yield line("", _skipped_text(behind[part.name]) if part.name in behind else _part_text(part))
-        if reading.parts[_SHOWN_PARTS:]:
-            yield line("", f"and {len(reading.parts) - _SHOWN_PARTS:,} partitions more")
-
-
-def _part_text(part: PartitionRange) -> str:
-    return f"{part.name}: {part.start:,} → {part.end:,} ({part.end - part.start:,} records)"
-
-
-def _skipped_text(part: PartitionRange) -> str:
-    return f"{part.name}: {part.start:,} → {part.end:,} skipped ({part.end - part.start:,} records)"
 
 
 def _reading(reading: SourceRange) -> str:
@@ -303,33 +233,44 @@ def _reading(reading: SourceRange) -> str:
     return f"{reading.start} → {reading.end}"
 
 
-def _records(one: BatchFacts) -> int | None:
-    counts = [reading.records for reading in one.readings]
+def _records(batch: BatchFacts) -> int | None:
+    counts = [reading.records for reading in batch.readings]
     return None if not counts or None in counts else sum(count for count in counts if count)
 
 
-def _batch_json(one: BatchFacts) -> dict[str, Any]:
+def _batch_json(batch: BatchFacts) -> dict[str, Any]:
     return {
-        "batch": one.batch,
-        "planned": time_text(one.planned_ms),
-        "watermark": time_text(one.watermark_ms),
-        "sources": [asdict(reading) for reading in one.readings],
-        "records": _records(one),
-        "committed": one.committed,
-        "problem": one.problem,
+        "batch": batch.batch,
+        "planned": time_text(batch.planned_ms),
+        "watermark": time_text(batch.watermark_ms),
+        "sources": [asdict(reading) for reading in batch.readings],
+        "records": _records(batch),
+        "committed": batch.committed,
+        "problem": batch.problem,
     }
 
 
-def _operator_json(one: OperatorFacts) -> dict[str, Any]:
-    facts: dict[str, Any] = asdict(one)
-    kinds: Mapping[str, int] = one.kinds
-    return {**facts, "kinds": dict(kinds)}
-
-
-def _batches(first: int, last: int) -> str:
-    return f"batch {first:,}" if first == last else f"batches {first:,} to {last:,} ({last - first + 1:,})"
+def _operator_json(operator: OperatorFacts) -> dict[str, Any]:
+    kinds: Mapping[str, int] = operator.kinds
+    return {**asdict(operator), "kinds": dict(kinds)}
 
 
 def _plural(kind: str, count: int) -> str:
     word = {"sst": "SST"}.get(kind, kind)
     return word if count == 1 else f"{word}s"
+
+
+def _kept_text(summary: CheckpointSummary) -> str:
+    if summary.kept == 0:
+        return "none yet"
+    following, newest = summary.next_batch, summary.newest
+    again = f"{following:,} is next" if following > newest else f"{following:,} is not finished, and runs again"
+    return f"{summary.kept:,} kept, {summary.oldest:,} to {newest:,}; {again}"
+
+
+def _leftover_lines(leftovers: "Sequence[Leftover]") -> Iterator[str]:
+    for leftover in leftovers[:_SHOWN_LEFTOVERS]:
+        files = f"{leftover.files:,} files, " if leftover.files != 1 else ""
+        yield f"left by an interrupted command: {leftover.path} ({files}{size(leftover.size)})"
+    if len(leftovers) > _SHOWN_LEFTOVERS:
+        yield f"… and {len(leftovers) - _SHOWN_LEFTOVERS:,} more"

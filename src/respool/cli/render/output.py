@@ -1,27 +1,25 @@
-"""How results look: tables for people, JSON for programs, one voice for messages."""
+"""How commands print: results to standard output as tables, text or JSON; messages to standard error."""
 
 import json
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
+from contextlib import ExitStack, contextmanager
 from shutil import get_terminal_size
-from textwrap import wrap
 from typing import Any, TextIO
 
-from respool.text import printable, printable_json
-
-_NARROWEST = 12  # of a column that is folded
-_UNLIMITED = 10_000
+from respool.text import UNLIMITED, printable, printable_json, table_lines
+from respool.text import size as size
 
 
 def width() -> int:
     """Return how wide a line can be: as wide as the terminal, as wide as it likes where there is none."""
-    return get_terminal_size().columns if sys.stdout.isatty() else _UNLIMITED
+    return get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED
 
 
 def print_note(message: str) -> None:
-    """Tell the user what happens, on standard error: standard output is for results."""
+    """Print what happens to standard error: standard output is for results."""
     _print(printable(message), sys.stderr)
 
 
@@ -54,58 +52,101 @@ def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], empty: str)
     if not rows:
         print_result(empty)
         return
-    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
-    numbers = [all(isinstance(row.get(column), int | float) for row in rows) for column in columns]
-    widths = [max(len(_cell(name)), *(len(row[at]) for row in cells)) for at, name in enumerate(columns)]
-    while sum(widths) + 2 * (len(widths) - 1) > width() and max(widths) > _NARROWEST:
-        widths[widths.index(max(widths))] -= 1
-    title = _line([_cell(name) for name in columns], widths, numbers)
+    title, *lines = table_lines(rows, columns, width())
     start, end = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() else ("", "")
-    lines = [f"{start}{title}{end}"]
-    for row in cells:
-        lines += _folded(row, widths, numbers)
     # The cells are safe; the title may be bold.
-    _print("\n".join(lines), sys.stdout)
-
-
-def _folded(row: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) -> Iterator[str]:
-    folds = [wrap(cell, width) if len(cell) > width else [cell] for cell, width in zip(row, widths, strict=True)]
-    for cells in zip_longest(*folds, fillvalue=""):
-        yield _line(cells, widths, numbers)
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) -> str:
-    parts = zip(cells, widths, numbers, strict=True)
-    return "  ".join(f"{cell:>{width}}" if right else f"{cell:<{width}}" for cell, width, right in parts).rstrip()
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return printable(str(value), keep="")
-
-
-def size(count: float) -> str:
-    """Return a number of bytes as people read it."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
+    _print("\n".join((f"{start}{title}{end}", *lines)), sys.stdout)
 
 
 def throttled(what: str) -> Callable[[int, int], None]:
-    """Return what tells how far a long work is, every other second."""
+    """Return a progress callback that prints at most every two seconds."""
     last = time.monotonic()
 
-    def tell(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         nonlocal last
         if time.monotonic() - last > 2:
             last = time.monotonic()
             print_note(f"{done:,} of {total:,} {what} …")
 
-    return tell
+    return report
+
+
+def print_plan(plan: object) -> None:
+    """Print a plan."""
+    print_result(str(plan))
+
+
+@contextmanager
+def slices() -> Iterator[Callable[[int, int], None]]:
+    """Yield a callback that shows how many slices are done, when there are several.
+
+    On a terminal it draws a bar; elsewhere it prints at most twenty lines.
+    """
+    with ExitStack() as stack:
+        move: Callable[[int], None] | None = None
+
+        def report(done: int, total: int) -> None:
+            nonlocal move
+            if total == 1:
+                return
+            if sys.stderr.isatty():
+                move = move or bar(stack, total)
+                move(done)
+            elif done % max(total // 20, 1) == 0 or done == total:
+                print_note(f"slice {done:,} of {total:,}")
+
+        yield report
+
+
+class DownloadHandler(logging.Handler):
+    """Shows the download of jars, which is logged: a bar on a terminal, elsewhere a line for every tenth jar."""
+
+    def __init__(self) -> None:
+        """Show nothing yet."""
+        super().__init__(logging.INFO)
+        self._stack = ExitStack()
+        self._move: Callable[[int], None] | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show how many jars are there."""
+        done, total = getattr(record, "done", None), getattr(record, "total", 0)
+        if done is None:
+            print_note(record.getMessage())
+        elif sys.stderr.isatty():
+            self._move = self._move or bar(self._stack, total, "jars", remaining=False)
+            self._move(done)
+            if done == total:
+                self.close()
+        elif done % 10 == 0 and done < total:
+            print_note(record.getMessage())
+
+    def close(self) -> None:
+        """Remove the bar."""
+        self._move = None
+        self._stack.close()
+        super().close()
+
+
+def bar(stack: ExitStack, total: int | None, label: str = "", *, remaining: bool = True) -> Callable[[int], None]:
+    """Draw a progress bar on standard error until the stack closes, and return a callback for how many are done."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns: list[str | ProgressColumn] = [
+        BarColumn(),
+        MofNCompleteColumn(),
+        *([label] if label else []),
+        TimeElapsedColumn(),
+    ]
+    if remaining:
+        columns.append(TimeRemainingColumn())
+    drawn = stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
+    task = drawn.add_task("", total=total)
+    return lambda done: drawn.update(task, completed=done)

@@ -1,13 +1,14 @@
-"""What the commands on savepoints print: text for people, plain data for programs."""
+"""What the commands on savepoints print: human-readable text, and JSON for programs."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from respool.cli.render.checkpoint import kind_text, line, reading_lines, remarks, sink_line, time_text
-from respool.cli.render.output import size
+from respool.cli.render.checkpoint import line
+from respool.cli.render.output import print_result, size
 from respool.format.positions import text_of
-from respool.savepoint.planning import InstallPlan
+from respool.operations.plan_text import time_text
+from respool.operations.savepoints import SavepointReport
 from respool.savepoint.store import Savepoint
 from respool.sinks.registry import SinkPosition
 
@@ -26,7 +27,7 @@ def savepoint_json(savepoint: Savepoint) -> dict[str, Any]:
         "batch": manifest.batch,
         "planned": time_text(manifest.planned_ms),
         "watermark": time_text(manifest.watermark_ms),
-        "sources": [asdict(one) for one in manifest.sources],
+        "sources": [asdict(source) for source in manifest.sources],
         "operators": manifest.operators,
         "file_count": len(manifest.files),
         "bytes": manifest.size,
@@ -34,7 +35,7 @@ def savepoint_json(savepoint: Savepoint) -> dict[str, Any]:
         "pipeline": asdict(manifest.run) if manifest.run else None,
         "spark": manifest.spark,
         "respool": manifest.respool,
-        "not_included": [asdict(one) for one in manifest.not_included],
+        "not_included": [asdict(entry) for entry in manifest.not_included],
     }
 
 
@@ -69,8 +70,8 @@ def savepoint_lines(savepoint: Savepoint) -> Iterator[str]:
     yield line("Spark", manifest.spark or "version not known")
     yield line("Batch", f"{manifest.batch:,}, planned {facts['planned'] or 'at no known time'}")
     yield line("Watermark", facts["watermark"] or "none yet")
-    for one in manifest.sources:
-        yield line(f"Source {one.source}", text_of(one.end))
+    for source in manifest.sources:
+        yield line(f"Source {source.source}", text_of(source.end))
     operators = f"{manifest.operators} stateful operator{'s' * (manifest.operators > 1)}"
     yield line("State", operators if manifest.operators else "none")
     yield line("Output", position_text(manifest.sink))
@@ -81,8 +82,8 @@ def savepoint_lines(savepoint: Savepoint) -> Iterator[str]:
 def left_out_text(savepoint: Savepoint) -> str:
     """Return what was in the checkpoint, is not Spark's, and is not in the savepoint."""
     parts = (
-        f"{one.path} ({one.files:,} file{'s' * (one.files != 1)}, {size(one.size)})"
-        for one in savepoint.manifest.not_included
+        f"{entry.path} ({entry.files:,} file{'s' * (entry.files != 1)}, {size(entry.size)})"
+        for entry in savepoint.manifest.not_included
     )
     return ", ".join(parts)
 
@@ -98,40 +99,34 @@ def position_text(position: SinkPosition) -> str:
     return f"{position.output}; how far it was is not known: {position.unknown}"
 
 
-def plan_lines(plan: InstallPlan) -> Iterator[str]:
-    """Return a plan as text."""
-    yield line("Next batch", f"{plan.batch:,}" + (f", in place of {plan.newest + 1:,}" if plan.newest >= 0 else ""))
-    for reading in plan.readings:
-        if reading.start == reading.end:
-            yield line(f"Source {reading.source}", f"{kind_text(reading)}, from {reading.start}")
-        else:
-            yield from reading_lines(reading)
-    yield line("Watermark", time_text(plan.watermark_ms) or "none yet")
-    yield line("Brings in", f"{len(plan.cargo.paths):,} files, {size(plan.cargo.size)}")
-    if plan.aside:
-        yield line("Moves aside", f"{plan.aside:,} files, {size(plan.aside_size)}")
-    if plan.journal.operation == "fork":
-        yield line("Query", f"{plan.journal.query_ids[-1]}, a new one")
-    else:
-        yield sink_line(plan.replay)
-    yield from remarks(plan.notes, plan.refusals)
+def files_text(savepoint: Savepoint) -> str:
+    """Return how many files a savepoint has, and their size."""
+    return f"{len(savepoint.manifest.files):,} files, {size(savepoint.manifest.size)}"
 
 
-def plan_json(plan: InstallPlan, done: bool) -> dict[str, Any]:
-    """Return a plan for programs."""
-    return {
-        "id": plan.journal.id,
-        "operation": plan.journal.operation,
-        "batch": plan.batch,
-        "before": plan.newest,
-        "sources": [asdict(one) for one in plan.readings],
-        "watermark": time_text(plan.watermark_ms),
-        "files": len(plan.cargo.paths),
-        "bytes": plan.cargo.size,
-        "aside": plan.aside,
-        "query_id": plan.journal.query_ids[-1],
-        "sink": asdict(plan.replay) if plan.replay else None,
-        "notes": list(plan.notes),
-        "refusals": [asdict(one) for one in plan.refusals],
-        "done": done,
-    }
+def print_created(savepoint: Savepoint, path: str) -> None:
+    """Print a savepoint that was created; `path` is the checkpoint as the user named it."""
+    manifest = savepoint.manifest
+    name, checkpoint = manifest.name, manifest.checkpoint
+    print_result(f"Savepoint {name} of {checkpoint} at batch {manifest.batch:,}: {files_text(savepoint)}.")
+    if manifest.not_included:
+        print_result(f"Not included, as neither Spark nor Delta defines it: {left_out_text(savepoint)}.")
+    print_result(f"Go back to it with: respool savepoint restore {name} {path}")
+
+
+def print_report(report: SavepointReport, savepoint: Savepoint) -> None:
+    """Print what was checked."""
+    for problem in report.wrong:
+        print_result(f"✗ {problem}")
+    for note in report.notes:
+        print_result(f"• {note}")
+    for table, rows in (report.loaded or {}).items():
+        print_result(f"✓ {table}: {rows:,} row{'s' * (rows != 1)}")
+    if report.ok:
+        print_result(f"{files_text(savepoint)}, as they were saved. A query can start from it.")
+
+
+def report_json(report: SavepointReport, load_state: bool) -> dict[str, Any]:
+    """Return what was checked for programs."""
+    plain = {"savepoint": report.name, "ok": report.ok, "wrong": list(report.wrong), "notes": list(report.notes)}
+    return {**plain, "loaded": report.loaded} if load_state else plain

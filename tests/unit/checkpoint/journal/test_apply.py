@@ -84,12 +84,12 @@ def test_the_fence_stands_while_a_change_is_pending(files: LocalWriter) -> None:
 @pytest.mark.parametrize("path", ["offsets/5", "commits/5"])
 def test_a_batch_that_was_written_since_the_plan_stops_the_change(files: LocalWriter, path: str) -> None:
     written(Path(files.root), {path: "v1\n{}"})
-    before = {one: files.read(one) for one in files.below("") if not one.startswith("_respool")}
+    before = {path: files.read(path) for path in files.below("") if not path.startswith("_respool")}
     with pytest.raises(
         CheckpointError, match=r"The query has written a batch since the plan was made.*Nothing was chan"
     ):
         apply.apply(REWIND, files)
-    assert {one: files.read(one) for one in files.below("") if not one.startswith("_respool")} == before
+    assert {path: files.read(path) for path in files.below("") if not path.startswith("_respool")} == before
     assert history.pending(files) is None
 
 
@@ -181,7 +181,7 @@ def test_a_restore_is_finished_from_wherever_it_was_cut_off(files: LocalWriter, 
 
 
 @pytest.mark.parametrize("cut", range(5))
-def test_only_steps_that_may_have_begun_are_taken_back(files: LocalWriter, cut: int) -> None:
+def test_only_steps_that_may_have_started_are_undone(files: LocalWriter, cut: int) -> None:
     change = restore(files)
     for move in change.moves[:cut]:
         files.move(move.source, move.target)
@@ -199,7 +199,7 @@ def test_copies_that_were_not_moved_in_are_deleted_with_the_undo(files: LocalWri
     undo = journal(operation="undo", of="ID", id="ID-undo", left=LogEnds(4, 4))
     apply.apply_undo(undo, files)
     assert not files.below("_respool/staged")
-    assert [one.id for one in history.past(files)] == ["ID-undo"]
+    assert [entry.id for entry in history.past(files)] == ["ID-undo"]
 
 
 # Steps
@@ -214,7 +214,7 @@ def test_a_text_is_replaced_without_its_checksum(files: LocalWriter) -> None:
 
 
 @pytest.mark.parametrize("back", [False, True])
-def test_a_table_is_restored_or_that_is_taken_back(
+def test_a_restore_of_a_table_is_applied_or_undone(
     files: LocalWriter, monkeypatch: pytest.MonkeyPatch, back: bool
 ) -> None:
     calls: list[str] = []
@@ -295,8 +295,8 @@ def test_copies_that_nothing_refers_to_are_left_over(files: LocalWriter) -> None
     assert apply.leftovers(files, but="NEW") == [
         apply.Leftover("_respool/staged/OLD", ("_respool/staged/OLD/a", "_respool/staged/OLD/b/c"), 5)
     ]
-    assert [one.path for one in apply.leftovers(files)] == ["_respool/staged/NEW", "_respool/staged/OLD"]
-    assert [one.path for one in apply.clear_leftovers(files, but="NEW")] == ["_respool/staged/OLD"]
+    assert [leftover.path for leftover in apply.leftovers(files)] == ["_respool/staged/NEW", "_respool/staged/OLD"]
+    assert [leftover.path for leftover in apply.clear_leftovers(files, but="NEW")] == ["_respool/staged/OLD"]
     assert files.below("_respool/staged") == ["_respool/staged/NEW/a"]
 
 
@@ -328,7 +328,7 @@ def test_temporary_files_are_left_over_wherever_respool_writes(
     assert not files.facts(paths)
 
 
-def test_a_change_begins_by_removing_what_an_earlier_one_left(files: LocalWriter) -> None:
+def test_a_change_first_removes_the_leftovers_of_earlier_changes(files: LocalWriter) -> None:
     written(Path(files.root), {"_respool/staged/OLD/a": "1", "_respool/staged/ID/a": "2"})
     apply.begin(REWIND, files)
     assert files.below("_respool/staged") == ["_respool/staged/ID/a"]
@@ -353,7 +353,7 @@ def test_what_another_process_did_is_synced_first(
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
-def test_moves_are_made_at_once_where_the_store_likes_that(
+def test_moves_run_concurrently_where_the_store_allows_it(
     files: LocalWriter, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     threads: dict[str, bool] = {}

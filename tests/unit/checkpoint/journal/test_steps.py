@@ -136,7 +136,7 @@ def test_a_plan_that_could_not_be_read_again_is_not_written() -> None:
         to_json(replace(JOURNAL, steps=(Move("a\nb", "c", 1),)))
 
 
-def test_steps_are_taken_back_in_the_opposite_order() -> None:
+def test_steps_are_undone_in_reverse_order() -> None:
     assert backwards(STEPS) == (
         Restore(TABLE, back=True),
         Prune("state"),
@@ -166,7 +166,7 @@ def test_moves_are_those_of_the_checkpoint_and_of_a_sink() -> None:
         ("fork", "respool savepoint fork WHAT PATH"),
     ],
 )
-def test_a_change_that_was_cut_off_says_how_it_is_finished_or_taken_back(operation: Any, command: str) -> None:
+def test_an_interrupted_change_says_how_to_finish_or_undo_it(operation: Any, command: str) -> None:
     journal = replace(JOURNAL, operation=operation, request="WHAT")
     text = journal.interruption("PATH")
     assert f"A {operation} of the checkpoint PATH was interrupted" in text
@@ -227,7 +227,7 @@ def test_a_journal_under_the_name_of_another_is_damaged(files: LocalWriter) -> N
         history.past(files)
 
 
-def test_the_newest_change_that_is_not_undone_is_the_one_to_undo() -> None:
+def test_the_newest_change_that_is_not_undone_is_undone_first() -> None:
     def journal(operation: Any, undone: bool = False) -> Journal:
         return replace(JOURNAL, operation=operation, undone=NOW if undone else None)
 

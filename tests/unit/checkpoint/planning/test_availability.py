@@ -13,14 +13,16 @@ from respool.checkpoint.planning.request import KafkaRetention, RewindContext, R
 from respool.checkpoint.planning.rewind import RewindPlan, plan_rewind
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.summary import summarize
-from respool.cli.render import checkpoint as render_checkpoint
-from respool.cli.render import savepoint as render_savepoint
 from respool.errors import Refusal
-from respool.savepoint.planning import InstallPlan, plan_fork, plan_promote, plan_restore
+from respool.operations import plans
+from respool.savepoint.fork import plan_fork
+from respool.savepoint.planning import InstallPlan
+from respool.savepoint.promote import plan_promote
+from respool.savepoint.restore import plan_restore
 from respool.savepoint.store import Savepoint, SavepointStore
 from respool.storage.local import LocalReader
 from respool.storage.open import open_writer
-from support.golden import unpack
+from support.checkpoints import unpack
 from support.savepoints import fork, save
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
@@ -63,7 +65,7 @@ def forked(savepoint: Savepoint, folder: Path, world: RewindContext = WORLD) -> 
 
 
 def why(refusals: tuple[Refusal, ...]) -> str:
-    return " | ".join(f"{one.why} {one.way_out}" for one in refusals)
+    return " | ".join(f"{refusal.why} {refusal.way_out}" for refusal in refusals)
 
 
 # Input files
@@ -84,7 +86,7 @@ def test_a_batch_on_the_records_that_it_had_needs_its_own_input_file(checkpoint:
     assert not allowed.refusals
 
 
-def test_the_input_files_of_a_compacted_log_are_known(checkpoint: Path, tmp_path: Path) -> None:
+def test_the_input_files_of_a_compacted_log_are_listed(checkpoint: Path, tmp_path: Path) -> None:
     for number in range(9):
         (checkpoint / "sources" / "0" / str(number)).unlink()
     (tmp_path / "input" / "004.json").unlink()
@@ -106,7 +108,7 @@ def test_a_restore_and_a_fork_need_the_input_files_that_were_read_since(
     for plan in (restore(savepoint, checkpoint), forked(savepoint, tmp_path / "fork")):
         assert not plan.refusals
         assert plan.readings[0].files == 6
-        assert "files, 6 input files, log 7 → log 13" in " ".join(render_savepoint.plan_lines(plan))
+        assert "files, 6 input files, log 7 → log 13" in str(plans.InstallPlan("", plan)).replace("\n", " ")
     (tmp_path / "input" / "007.json").unlink()  # in the savepoint already
     assert not restore(savepoint, checkpoint).refusals
     (tmp_path / "input" / "008.json").unlink()
@@ -141,8 +143,8 @@ def test_input_files_on_an_object_store_are_looked_up_there() -> None:
     files = open_writer(url)
     files.create("a b.json", b"{}")
     paths = (f"{url}/a%20b.json", f"{url}/gone.json", "hdfs://host/input/a.json")
-    found = source_trim.missing(paths)
-    assert (found.gone, found.unchecked) == (paths[1:2], paths[2:])
+    lookup = source_trim.missing(paths)
+    assert (lookup.gone, lookup.unchecked) == (paths[1:2], paths[2:])
 
 
 # A savepoint that is newer than the checkpoint
@@ -176,7 +178,7 @@ def test_what_a_newer_savepoint_skips_is_counted_as_skipped(tmp_path: Path, stor
     assert not plan.refusals
     assert plan.readings[0].records == 0
     assert sum(part.end - part.start for part in plan.readings[0].skipped) == count
-    text = "\n".join(render_savepoint.plan_lines(plan))
+    text = str(plans.InstallPlan("", plan))
     assert f"Kafka, 0 records, {count} skipped" in text
     assert f"visits-0: {before['visits']['0']} → {ends['visits']['0']} skipped" in text
     assert "ahead of the checkpoint" in text
@@ -200,7 +202,7 @@ def test_log_entries_that_a_newer_savepoint_skips_are_shown_forwards(checkpoint:
     moved_back(checkpoint, 2)
     plan = restore(savepoint, checkpoint)
     assert not plan.refusals
-    assert "Source 0     files, log 2 → log 13, skipped" in render_savepoint.plan_lines(plan)
+    assert "Source 0     files, log 2 → log 13, skipped" in str(plans.InstallPlan("", plan))
 
 
 def test_a_fork_that_is_ahead_in_one_partition_and_behind_in_another(tmp_path: Path, store: SavepointStore) -> None:
@@ -252,11 +254,11 @@ def numbers(tmp_path: Path) -> Path:
 def test_a_source_with_bare_numbers_cannot_be_replayed(numbers: Path, store: SavepointStore, tmp_path: Path) -> None:
     plan = rewind(numbers, 3)
     assert plan.readings[0].kind == "number"
-    told = why(plan.refusals)
-    assert "Memory and socket sources cannot be replayed" in told
-    assert "does not record which source it is" in told
-    assert "--allow-data-loss" in told
-    assert "Source 0     memory, socket or custom source, 2 → 13" in render_checkpoint.plan_lines(plan, files_too=False)
+    reasons = why(plan.refusals)
+    assert "Memory and socket sources cannot be replayed" in reasons
+    assert "does not record which source it is" in reasons
+    assert "--allow-data-loss" in reasons
+    assert "Source 0     memory, socket or custom source, 2 → 13" in str(plans.RewindPlan("", plan))
     allowed = RewindRequest(ToBatch(3), allow_data_loss=True)
     assert not plan_rewind(opened(numbers), allowed, WORLD).refusals
     savepoint = save(numbers, store, batch=7)

@@ -29,7 +29,7 @@ from respool.checkpoint.summary import summarize
 from respool.errors import CheckpointError, CheckpointNotFoundError
 from respool.sinks.address import ReplayOutcome
 from respool.storage.local import LocalReader, LocalWriter
-from support.golden import kinds, unpack, versions
+from support.checkpoints import kinds, unpack, versions
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 ALL = [(version, kind) for version in versions() for kind in kinds(version)]
@@ -55,13 +55,13 @@ def kafka_checkpoint(tmp_path: Path) -> Path:
 def test_every_recorded_kind_can_be_shown_and_rewound_wherever_it_says(version: str, kind: str, tmp_path: Path) -> None:
     folder = unpack(tmp_path, kind, version)
     checkpoint = opened(folder)
-    found = summarize(checkpoint)
-    assert found.query_id is not None
-    assert len(found.batches) == len(checkpoint.offsets)
-    assert all(one.problem is None for one in found.batches)
-    assert found.earliest.batch is not None
-    reachable = [batch for span in found.reachable for batch in range(span.first, span.last + 1)]
-    assert reachable[0] == found.earliest.batch
+    summary = summarize(checkpoint)
+    assert summary.query_id is not None
+    assert len(summary.batches) == len(checkpoint.offsets)
+    assert all(batch.problem is None for batch in summary.batches)
+    assert summary.earliest.batch is not None
+    reachable = [batch for span in summary.reachable for batch in range(span.first, span.last + 1)]
+    assert reachable[0] == summary.earliest.batch
     for batch in reachable:
         for same_range in (False, True):
             if same_range and reachability.why_unreachable(checkpoint, batch, same_range):
@@ -77,9 +77,9 @@ def _leaves_just_what_spark_needs(
     """No offsets, commit or state beyond the batch is left; every checksum goes with its file."""
     moved = {step.source for step in made.journal.steps if isinstance(step, Move)}
     left = [f"{f}/{n}" if f else n for f, names in checkpoint.folders.items() for n in names if f"{f}/{n}" not in moved]
-    assert not [one for one in left if one.startswith("offsets/") and _number(one) >= batch + same_range]
-    assert not [one for one in left if one.startswith("commits/") and _number(one) >= batch]
-    assert not [one for one in left if _is_state(one) and _number(one) > batch]
+    assert not [path for path in left if path.startswith("offsets/") and _number(path) >= batch + same_range]
+    assert not [path for path in left if path.startswith("commits/") and _number(path) >= batch]
+    assert not [path for path in left if _is_state(path) and _number(path) > batch]
     for path in moved:
         folder, _, name = path.rpartition("/")
         assert f"{folder}/.{name}.crc" not in left
@@ -109,7 +109,7 @@ def test_the_last_batches_run_again(kafka_checkpoint: Path) -> None:
 
 def test_a_time_means_the_first_batch_planned_at_it_or_after_it(kafka_checkpoint: Path) -> None:
     checkpoint = opened(kafka_checkpoint)
-    times = {one: checkpoint.planned(one).timestamp_ms for one in checkpoint.offsets}
+    times = {batch: checkpoint.planned(batch).timestamp_ms for batch in checkpoint.offsets}
     for batch, ms in times.items():
         at = datetime.fromtimestamp(ms / 1000, timezone.utc)
         assert request.resolve(checkpoint, ToTime(at)) == batch
@@ -123,7 +123,7 @@ def test_a_time_means_the_first_batch_planned_at_it_or_after_it(kafka_checkpoint
 
 def test_offsets_mean_the_first_batch_that_read_at_or_beyond_any_of_them(kafka_checkpoint: Path) -> None:
     checkpoint = opened(kafka_checkpoint)
-    for reading in (one.readings[0] for one in summarize(checkpoint).batches):
+    for reading in (batch.readings[0] for batch in summarize(checkpoint).batches):
         for part in reading.parts:
             topic, _, number = part.name.rpartition("-")
             key = (topic, int(number))
@@ -140,10 +140,10 @@ def test_offsets_mean_the_first_batch_that_read_at_or_beyond_any_of_them(kafka_c
 
 
 def _batch_that_read(checkpoint: CheckpointSnapshot, part: str, offset: int) -> int:
-    for one in summarize(checkpoint).batches:
-        for found in one.readings[0].parts:
-            if found.name == part and found.start <= offset < found.end:
-                return one.batch
+    for batch in summarize(checkpoint).batches:
+        for partition in batch.readings[0].parts:
+            if partition.name == part and partition.start <= offset < partition.end:
+                return batch.batch
     raise AssertionError(f"no batch read {offset} of {part}")
 
 
@@ -159,14 +159,14 @@ def test_a_batch_that_is_not_there_is_refused(kafka_checkpoint: Path) -> None:
 
 def test_an_early_batch_that_is_no_longer_kept_is_refused_with_those_that_are(tmp_path: Path) -> None:
     folder = unpack(tmp_path, "hdfs-purged")
-    found = summarize(opened(folder))
-    assert found.oldest > 0
-    assert found.earliest.batch is not None
-    first, last = found.reachable[0].first, found.reachable[-1].last
-    told = rf"cannot be rewound to: .* is not kept\. Batches that can: {first} to {last}\. Nothing was changed"
-    with pytest.raises(CheckpointError, match=told):
-        plan(folder, ToBatch(found.earliest.batch - 1))
-    assert plan(folder, ToBatch(found.earliest.batch)).batch == found.earliest.batch
+    summary = summarize(opened(folder))
+    assert summary.oldest > 0
+    assert summary.earliest.batch is not None
+    first, last = summary.reachable[0].first, summary.reachable[-1].last
+    message = rf"cannot be rewound to: .* is not kept\. Batches that can: {first} to {last}\. Nothing was changed"
+    with pytest.raises(CheckpointError, match=message):
+        plan(folder, ToBatch(summary.earliest.batch - 1))
+    assert plan(folder, ToBatch(summary.earliest.batch)).batch == summary.earliest.batch
     assert plan(folder, ToBatch(0)).batch == 0  # starting over is always possible
 
 
@@ -179,8 +179,8 @@ def test_a_plan_says_what_will_run_again(kafka_checkpoint: Path) -> None:
     batch = newest - 3
     made = plan(kafka_checkpoint, ToBatch(batch))
     assert (made.batch, made.again, made.state_version) == (batch, newest, batch)
-    facts = {one.batch: one for one in summarize(checkpoint).batches}
-    again = [facts[one].readings[0].records or 0 for one in range(batch, newest + 1)]
+    facts = {batch_summary.batch: batch_summary for batch_summary in summarize(checkpoint).batches}
+    again = [facts[number].readings[0].records or 0 for number in range(batch, newest + 1)]
     assert made.readings[0].kind == "Kafka"
     assert made.readings[0].records == sum(again) > 0
     assert made.watermark_ms == max(
@@ -199,7 +199,7 @@ def test_a_plan_changes_nothing(kafka_checkpoint: Path) -> None:
     assert sorted(kafka_checkpoint.rglob("*")) == before
 
 
-def test_a_batch_that_was_not_finished_can_be_planned_anew(kafka_checkpoint: Path) -> None:
+def test_a_batch_that_was_not_finished_can_be_planned_again(kafka_checkpoint: Path) -> None:
     newest = opened(kafka_checkpoint).offsets[-1]
     (kafka_checkpoint / "commits" / str(newest)).unlink()
     assert opened(kafka_checkpoint).next_batch == newest
@@ -213,7 +213,7 @@ def test_a_batch_that_was_not_finished_can_be_planned_anew(kafka_checkpoint: Pat
 
 
 def refused(made: RewindPlan) -> str:
-    return " | ".join(f"{one.why} {one.way_out}" for one in made.refusals)
+    return " | ".join(f"{refusal.why} {refusal.way_out}" for refusal in made.refusals)
 
 
 def test_records_lost_to_retention_are_named(kafka_checkpoint: Path) -> None:
@@ -229,10 +229,10 @@ def test_records_lost_to_retention_are_named(kafka_checkpoint: Path) -> None:
     first, part = next((key, part) for key, part in keys.items() if part.end - part.start > 2)
     assert world.kept is not None
     gone = replace(world, kept=KafkaRetention({**world.kept.first, first: part.start + 2}, ends))
-    told = refused(plan(kafka_checkpoint, goal, gone))
-    assert f"Kafka no longer has 2 of the records of {part.name}" in told
-    assert f"from offset {part.start}, its first is {part.start + 2}" in told
-    assert "--allow-data-loss" in told
+    reasons = refused(plan(kafka_checkpoint, goal, gone))
+    assert f"Kafka no longer has 2 of the records of {part.name}" in reasons
+    assert f"from offset {part.start}, its first is {part.start + 2}" in reasons
+    assert "--allow-data-loss" in reasons
     assert not plan(kafka_checkpoint, goal, gone, allow_data_loss=True).refusals
 
     anew = replace(world, kept=KafkaRetention({key: 0 for key in keys}, {key: 1 for key in keys}))
@@ -243,8 +243,8 @@ def test_records_lost_to_retention_are_named(kafka_checkpoint: Path) -> None:
 
 
 def test_a_query_that_runs_is_not_rewound(kafka_checkpoint: Path) -> None:
-    told = refused(plan(kafka_checkpoint, ToBatch(3), RewindContext(now=NOW, ours=True, runs="process 7")))
-    assert "The query runs: process 7. Stop it first." in told
+    reasons = refused(plan(kafka_checkpoint, ToBatch(3), RewindContext(now=NOW, ours=True, runs="process 7")))
+    assert "The query runs: process 7. Stop it first." in reasons
 
 
 def test_a_foreign_query_that_wrote_a_moment_ago_is_not_rewound(kafka_checkpoint: Path) -> None:
@@ -252,9 +252,9 @@ def test_a_foreign_query_that_wrote_a_moment_ago_is_not_rewound(kafka_checkpoint
     newest.touch()
     now = datetime.fromtimestamp(newest.stat().st_mtime, timezone.utc)
     world = RewindContext(now=now + timedelta(seconds=59))
-    told = refused(plan(kafka_checkpoint, ToBatch(3), world))
-    assert "was written to 59 seconds ago: its query may run" in told
-    assert "--stopped" in told
+    reasons = refused(plan(kafka_checkpoint, ToBatch(3), world))
+    assert "was written to 59 seconds ago: its query may run" in reasons
+    assert "--stopped" in reasons
     assert not plan(kafka_checkpoint, ToBatch(3), world, stopped=True).refusals
     assert not plan(kafka_checkpoint, ToBatch(3), RewindContext(now=now + timedelta(seconds=61))).refusals
     assert not plan(kafka_checkpoint, ToBatch(3), replace(world, ours=True)).refusals
@@ -267,7 +267,7 @@ def test_a_sink_that_would_skip_the_batches_stops_the_rewind(kafka_checkpoint: P
     assert "It skips. Do this." in refused(plan(kafka_checkpoint, ToBatch(3), world))
 
 
-def test_a_lost_query_id_stops_the_rewind_unless_it_gets_a_new_one(kafka_checkpoint: Path) -> None:
+def test_a_lost_query_id_stops_the_rewind_unless_a_new_id_is_requested(kafka_checkpoint: Path) -> None:
     (kafka_checkpoint / "metadata").unlink()
     assert "--new-query-id" in refused(plan(kafka_checkpoint, ToBatch(3)))
     made = plan(kafka_checkpoint, ToBatch(3), new_query_id=True)
@@ -278,9 +278,9 @@ def test_a_lost_query_id_stops_the_rewind_unless_it_gets_a_new_one(kafka_checkpo
 
 def test_input_files_that_are_gone_stop_the_rewind(tmp_path: Path) -> None:
     folder = unpack(tmp_path, "stateless")
-    told = refused(plan(folder, ToBatch(3)))  # the files that it read were on another machine
-    assert "Input files are gone: " in told
-    assert "--allow-data-loss" in told
+    reasons = refused(plan(folder, ToBatch(3)))  # the files that it read were on another machine
+    assert "Input files are gone: " in reasons
+    assert "--allow-data-loss" in reasons
 
 
 def test_a_log_of_files_that_was_compacted_stays_whole(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_a_batch_that_spark_cannot_run_as_it_was_is_refused(tmp_path: Path) -> N
     assert plan(folder, ToBatch(5), allow_data_loss=True).batch == 5
 
 
-def test_a_folder_that_is_no_checkpoint_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_checkpoint_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a letter")
     with pytest.raises(CheckpointNotFoundError, match=r"no checkpoint .*: it holds a\.txt; expected the file metadata"):
         summarize(opened(tmp_path))
@@ -324,7 +324,7 @@ def test_an_unknown_version_is_refused_by_its_name(kafka_checkpoint: Path) -> No
 
 def test_a_damaged_snapshot_is_done_without_when_older_files_serve(tmp_path: Path) -> None:
     folder = unpack(tmp_path, "changelog")
-    zips = sorted((int(one.stem), one) for one in (folder / "state" / "0" / "0").glob("*.zip"))
+    zips = sorted((int(file.stem), file) for file in (folder / "state" / "0" / "0").glob("*.zip"))
     version, newest = zips[-1]
     newest.write_bytes(newest.read_bytes()[:40])
     made = plan(folder, ToBatch(version), allow_data_loss=True)
@@ -344,16 +344,16 @@ def test_a_damaged_snapshot_is_done_without_when_older_files_serve(tmp_path: Pat
 def offered(message: str) -> list[int]:
     """The batches that a message offers in place of the one that was refused."""
     text = re.search(r"Batches that can: ([\d, to]+)", message)
-    spans = [one.split(" to ") for one in text[1].rstrip(", ").split(", ")] if text else []
+    spans = [span.split(" to ") for span in text[1].rstrip(", ").split(", ")] if text else []
     return [batch for span in spans for batch in range(int(span[0]), int(span[-1]) + 1)]
 
 
 def every_offer_can_be_taken(folder: Path, batch: int, same_range: bool) -> list[int]:
-    with pytest.raises(CheckpointError) as told:
+    with pytest.raises(CheckpointError) as refused:
         plan(folder, ToBatch(batch), same_range=same_range, allow_data_loss=True)
-    batches = offered(str(told.value))
-    for one in batches:
-        assert plan(folder, ToBatch(one), same_range=same_range, allow_data_loss=True).batch == one
+    batches = offered(str(refused.value))
+    for offer in batches:
+        assert plan(folder, ToBatch(offer), same_range=same_range, allow_data_loss=True).batch == offer
     return batches
 
 
@@ -361,14 +361,14 @@ def test_no_batch_is_offered_that_is_refused_too(tmp_path: Path) -> None:
     # Spark 4.2.0 leaves the number of partitions out of the offsets of a query's first run.
     folder = unpack(tmp_path, "offsets-v2")
     checkpoint = opened(folder)
-    stated = [one for one in checkpoint.offsets if checkpoint.partitions(one) is not None]
+    stated = [batch for batch in checkpoint.offsets if checkpoint.partitions(batch) is not None]
     assert every_offer_can_be_taken(folder, 5, same_range=True) == stated
-    for one in stated:
-        file = folder / "offsets" / str(one)
+    for batch in stated:
+        file = folder / "offsets" / str(batch)
         file.write_text(re.sub(r'"spark.sql.shuffle.partitions":"\d+",?', "", file.read_text()))
-    with pytest.raises(CheckpointError, match=r"cannot be rewound to.*leave --same-range out") as told:
+    with pytest.raises(CheckpointError, match=r"cannot be rewound to.*leave --same-range out") as refused:
         plan(folder, ToBatch(5), same_range=True, allow_data_loss=True)
-    assert "Batches that can" not in str(told.value)
+    assert "Batches that can" not in str(refused.value)
 
     folder = unpack(tmp_path, "rocksdb")
     zip_ = folder / "state" / "0" / "0" / "9.zip"

@@ -53,7 +53,7 @@ def test_a_batch_that_runs_as_it_was_keeps_its_offsets(tmp_path: Path) -> None:
     assert [path for path in result if path.startswith("commits/")] == ["commits/4", "commits/3"]
 
 
-def test_a_start_over_takes_all_state_away_and_leaves_the_id(tmp_path: Path) -> None:
+def test_starting_over_removes_all_state_and_keeps_the_id(tmp_path: Path) -> None:
     more = {
         "state/_note": "",
         "state/0/_metadata/metadata": "",

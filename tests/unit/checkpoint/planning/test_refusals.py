@@ -39,8 +39,8 @@ def checkpoint(root: Path, committed: int = 3, **ages: float) -> Any:
     return result
 
 
-def text(found: Any) -> str:
-    return " | ".join(f"{one.why} {one.way_out}" for one in found)
+def text(given: Any) -> str:
+    return " | ".join(f"{refusal.why} {refusal.way_out}" for refusal in given)
 
 
 WRITER = Process(7, "java", "offsets/3", True)
@@ -48,15 +48,15 @@ READER = Process(8, "tail", "offsets/3", False)
 
 
 def test_a_query_that_runs_is_refused_whatever_is_confirmed(tmp_path: Path) -> None:
-    found = running(checkpoint(tmp_path), request(stopped=True), world(runs="a host", ours=True), [])
-    assert text(found) == "The query runs: a host. Stop it first."
+    given = running(checkpoint(tmp_path), request(stopped=True), world(runs="a host", ours=True), [])
+    assert text(given) == "The query runs: a host. Stop it first."
 
 
 def test_a_query_of_respool_that_does_not_run_is_not_running(tmp_path: Path) -> None:
     assert running(checkpoint(tmp_path, committed=2), request(), world(ours=True, processes=(WRITER,)), []) == []
 
 
-def test_a_process_that_writes_outweighs_the_confirmation_and_one_that_reads_does_not(tmp_path: Path) -> None:
+def test_a_writing_process_outweighs_the_confirmation_and_a_reading_process_does_not(tmp_path: Path) -> None:
     now = world(processes=(WRITER, READER))
     both = text(running(checkpoint(tmp_path), request(), now, []))
     assert "process 7" in both
@@ -70,9 +70,9 @@ def test_a_process_that_writes_outweighs_the_confirmation_and_one_that_reads_doe
 
 
 def test_a_batch_without_a_commit_may_run_whatever_its_age(tmp_path: Path) -> None:
-    found = running(checkpoint(tmp_path, committed=2), request(), world(), [])
-    assert len(found) == 1
-    assert "Batch 2 is planned but not committed" in found[0].why
+    given = running(checkpoint(tmp_path, committed=2), request(), world(), [])
+    assert len(given) == 1
+    assert "Batch 2 is planned but not committed" in given[0].why
     assert running(checkpoint(tmp_path / "b", committed=2), request(stopped=True), world(), []) == []
     (first,) = running(checkpoint(tmp_path / "c", committed=0), request(), world(), [])
     assert "Batch 2 is planned but not committed" in first.why
@@ -80,11 +80,11 @@ def test_a_batch_without_a_commit_may_run_whatever_its_age(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("now", "refused"), [(959.5, True), (960, False), (961, False), (890, True)])
 def test_a_checkpoint_counts_as_quiet_after_60_seconds(tmp_path: Path, now: float, refused: bool) -> None:
-    found = running(checkpoint(tmp_path), request(), world(now), [])
-    assert bool(found) is refused
+    given = running(checkpoint(tmp_path), request(), world(now), [])
+    assert bool(given) is refused
     if refused:
         seconds = max(now - 900, 0)
-        assert f"written to {seconds:.0f} seconds ago" in found[0].why
+        assert f"written to {seconds:.0f} seconds ago" in given[0].why
 
 
 def test_files_that_would_move_count_too(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_files_that_would_move_count_too(tmp_path: Path) -> None:
 
 
 def test_a_first_batch_without_a_commit_may_run(tmp_path: Path) -> None:
-    (found,) = running(small_checkpoint.kafka(tmp_path, 1, 0), request(), world(10**10), [])
-    assert "Batch 0 is planned but not committed" in found.why
+    (refusal,) = running(small_checkpoint.kafka(tmp_path, 1, 0), request(), world(10**10), [])
+    assert "Batch 0 is planned but not committed" in refusal.why
 
 
 def test_a_checkpoint_without_files_is_quiet(tmp_path: Path) -> None:
@@ -125,8 +125,8 @@ def test_a_checkpoint_without_files_is_quiet(tmp_path: Path) -> None:
 def test_a_sink_that_would_not_take_the_batches(
     replay: ReplayOutcome | None, wanted: dict[str, bool], refused: bool
 ) -> None:
-    found = at_sink(request(**wanted), world(replay=replay))
-    assert found == ([Refusal("why", "remedy")] if refused else [])
+    given = at_sink(request(**wanted), world(replay=replay))
+    assert given == ([Refusal("why", "remedy")] if refused else [])
 
 
 def test_a_blocked_sink_without_a_remedy_has_a_way_out() -> None:
@@ -140,7 +140,7 @@ def test_all_reasons_are_given(tmp_path: Path) -> None:
     lost = Availability((Refusal("lost", "way"),), ())
     blocked = ReplayOutcome("s", "t", "blocked", "remedy")
     now = world(runs="here", replay=blocked)
-    assert [one.why for one in refusals(place, request(), now, lost, [])] == [
+    assert [refusal.why for refusal in refusals(place, request(), now, lost, [])] == [
         "The query runs: here.",
         "lost",
         "blocked",
@@ -149,7 +149,7 @@ def test_all_reasons_are_given(tmp_path: Path) -> None:
     assert list(losses(request(), lost)) == [Refusal("lost", "way")]
 
 
-def test_a_lost_id_is_refused_unless_there_is_a_new_one(tmp_path: Path) -> None:
+def test_a_lost_id_is_refused_unless_a_new_id_is_requested(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path, 1)
     (tmp_path / "metadata").unlink()
     place = small_checkpoint.written(tmp_path, {})
@@ -157,7 +157,7 @@ def test_a_lost_id_is_refused_unless_there_is_a_new_one(tmp_path: Path) -> None:
     assert refusals(place, request(new_query_id=True), world(ours=True), NONE, []) == []
 
 
-def test_notes_say_what_moves_and_what_is_planned_anew() -> None:
+def test_notes_say_what_moves_and_what_is_planned_again() -> None:
     available = Availability((), ("a note",))
     assert notes(request(), world(), available, {}, {"0": SourceLogTrim(("a",), False)}) == ["a note"]
     result = notes(request(same_range=True), world(), available, {"b": "B", "a": "A"}, {"0": SourceLogTrim((), True)})
@@ -230,7 +230,7 @@ def test_input_files_that_are_gone_are_counted(tmp_path: Path) -> None:
     assert availability([files(3, 3)], {"0": Inputs()}, None) == NONE
 
 
-def test_input_files_that_are_not_known_or_cannot_be_looked_up_are_noted() -> None:
+def test_input_files_that_are_unknown_or_cannot_be_checked_are_noted() -> None:
     (note,) = availability([files(1, 3)], {}, None).notes
     assert "The files that it has read since are not recorded" in note
     unchecked = availability([files(1, 3)], {"0": Inputs(("hdfs://a/b",))}, None)
@@ -257,7 +257,7 @@ def test_a_source_that_cannot_be_replayed_is_refused() -> None:
         ("a", "b", None, "unknown kind"),
     ],
 )
-def test_what_is_to_know_of_other_sources(start: Any, end: Any, kind: Any, note: str) -> None:
+def test_notes_about_other_sources(start: Any, end: Any, kind: Any, note: str) -> None:
     result = availability([reading("0", start, end, kind)], {}, None)
     assert result.refusals == ()
     assert note in result.notes[0]

@@ -157,7 +157,7 @@ def test_the_next_batch_is_the_earliest_when_only_its_logs_are_kept(tmp_path: Pa
     assert reachability.earliest(written(tmp_path, {}), same_range=True).batch == 3
 
 
-def test_plain_batches_are_those_that_are_planned_anew(tmp_path: Path) -> None:
+def test_plain_batches_are_those_that_are_planned_again(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path)
     assert reachability.reachable(without(tmp_path, "commits/2")) == [InclusiveRange(0, 2), InclusiveRange(4, 4)]
 
@@ -196,7 +196,7 @@ def test_offsets_of_several_sources_and_of_partitions_that_are_new(tmp_path: Pat
 def test_a_start_needs_two_offsets_and_the_commit(
     tmp_path: Path, batch: int, same_range: bool, needed: list[str]
 ) -> None:
-    for number, log in enumerate(f"{folder}/{one}" for folder in ("offsets", "commits") for one in range(4)):
+    for number, log in enumerate(f"{folder}/{batch}" for folder in ("offsets", "commits") for batch in range(4)):
         root = tmp_path / str(number)
         small_checkpoint.kafka(root)
         why = reachability.log_obstacle(without(root, log), batch, same_range)
@@ -204,7 +204,7 @@ def test_a_start_needs_two_offsets_and_the_commit(
 
 
 def test_a_batch_as_it_was_needs_the_commit_where_state_has_ids(tmp_path: Path) -> None:
-    files: dict[str, str | bytes] = {f"offsets/{one}": offsets({"logOffset": one}) for one in range(3)}
+    files: dict[str, str | bytes] = {f"offsets/{batch}": offsets({"logOffset": batch}) for batch in range(3)}
     files |= {"commits/0": commit(ids={"0": [["a"]]}), "state/0/0/1_a.changelog": "", "metadata": "{}"}
     assert reachability.log_obstacle(written(tmp_path, files), 2, same_range=True) == "commits/1 is not kept"
     assert reachability.log_obstacle(written(tmp_path, files), 0, same_range=True) is None
@@ -248,10 +248,10 @@ def test_a_damaged_snapshot_is_left_out_where_older_files_serve(tmp_path: Path) 
 
 
 def test_several_damaged_snapshots_are_left_out(tmp_path: Path) -> None:
-    checkpoint = small_checkpoint.kafka(tmp_path, more={f"state/0/0/{one}.zip": "damaged" for one in (2, 3, 4)})
+    checkpoint = small_checkpoint.kafka(tmp_path, more={f"state/0/0/{version}.zip": "damaged" for version in (2, 3, 4)})
     loads, bad = reachability.state_loads(checkpoint, 4)
     assert loads[0].snapshot is None
-    assert sorted(bad) == [f"state/0/0/{one}.zip" for one in (2, 3, 4)]
+    assert sorted(bad) == [f"state/0/0/{version}.zip" for version in (2, 3, 4)]
 
 
 def test_a_damaged_snapshot_without_older_files_is_an_obstacle(tmp_path: Path) -> None:
@@ -265,10 +265,12 @@ def test_a_damaged_snapshot_without_older_files_is_an_obstacle(tmp_path: Path) -
 
 def test_every_partition_must_have_its_state(tmp_path: Path) -> None:
     more: dict[str, str | bytes] = {
-        f"offsets/{one}": offsets({"logOffset": one}, shuffle_partitions="3") for one in range(3)
+        f"offsets/{batch}": offsets({"logOffset": batch}, shuffle_partitions="3") for batch in range(3)
     }
     checkpoint = small_checkpoint.kafka(tmp_path, 3, more=more | {"state/0/1/1.delta": "", "state/0/1/2.delta": ""})
-    places = [(one.partition, one.folder, len(one.files)) for one in reachability.expected_stores(checkpoint, 2)]
+    places = [
+        (store.partition, store.folder, len(store.files)) for store in reachability.expected_stores(checkpoint, 2)
+    ]
     assert places == [(0, "state/0/0", 3), (1, "state/0/1", 2), (2, "state/0/2", 0)]
     why = reachability.why_unreachable(checkpoint, 2, same_range=False)
     assert why is not None
@@ -279,14 +281,14 @@ def test_every_store_of_an_operator_must_have_its_state(tmp_path: Path) -> None:
     metadata = 'v1\n{"stateStoreInfo":[{"storeName":"left"},{"storeName":"right"}]}'
     more = {"state/1/_metadata/metadata": metadata, "state/1/0/left/1.delta": ""}
     checkpoint = small_checkpoint.kafka(tmp_path, 1, more=more)
-    folders = [one.folder for one in reachability.expected_stores(checkpoint, 1)]
+    folders = [store.folder for store in reachability.expected_stores(checkpoint, 1)]
     assert folders == ["state/0/0", "state/1/0/left", "state/1/0/right"]
     assert reachability.operators_named(checkpoint) == {0, 1}
 
 
 def test_an_operator_without_any_store_is_expected_too(tmp_path: Path) -> None:
     checkpoint = small_checkpoint.kafka(tmp_path, 1, more={"state/2/_metadata/x": "", "state/_x/y": ""})
-    assert [one.folder for one in reachability.expected_stores(checkpoint, 1)] == ["state/0/0", "state/2/0"]
+    assert [store.folder for store in reachability.expected_stores(checkpoint, 1)] == ["state/0/0", "state/2/0"]
 
 
 def test_stores_that_can_load_different_versions_share_few(tmp_path: Path) -> None:

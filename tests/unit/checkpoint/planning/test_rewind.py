@@ -75,7 +75,7 @@ def test_a_start_over_empties_the_state(tmp_path: Path) -> None:
     assert Prune("state") not in plan(tmp_path, 1).journal.steps
 
 
-def test_a_batch_that_was_not_committed_is_planned_anew(tmp_path: Path) -> None:
+def test_a_batch_that_was_not_committed_is_planned_again(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path, 5, 4)
     result = plan(tmp_path, 4)
     assert (result.journal.newest, result.journal.left) == (LogEnds(4, 3), LogEnds(3, 3))
@@ -98,9 +98,9 @@ def test_there_is_nothing_to_rewind(tmp_path: Path) -> None:
 
 def test_a_query_without_state_has_no_version(tmp_path: Path) -> None:
     files = {
-        f"{folder}/{one}": text
-        for one in range(2)
-        for folder, text in (("offsets", offsets(one)), ("commits", commit()))
+        f"{folder}/{batch}": text
+        for batch in range(2)
+        for folder, text in (("offsets", offsets(batch)), ("commits", commit()))
     }
     written(tmp_path, {"metadata": '{"id":"a"}'} | files)
     assert plan(tmp_path, 1).state_version is None
@@ -116,8 +116,8 @@ def test_a_batch_that_cannot_be_reached_is_refused_with_those_that_can(tmp_path:
 
 def test_no_batch_can_be_reached(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path)
-    for one in range(4):
-        (tmp_path / f"offsets/{one}").unlink()
+    for batch in range(4):
+        (tmp_path / f"offsets/{batch}").unlink()
     with pytest.raises(CheckpointError, match="leave --same-range out"):
         plan(tmp_path, 4, same_range=True)
 
@@ -136,10 +136,10 @@ def test_topics_of_the_newest_batch(tmp_path: Path) -> None:
 
 def test_input_files_after_the_batch_are_read_again_and_the_log_is_cut(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {"metadata": '{"id":"a"}'}
-    for one in range(4):
-        files[f"offsets/{one}"] = offsets({"logOffset": one})
-        files[f"commits/{one}"] = commit()
-        files[f"sources/0/{one}"] = "v1\n" + json.dumps({"path": f"file:///in/{one}", "batchId": one})
+    for number in range(4):
+        files[f"offsets/{number}"] = offsets({"logOffset": number})
+        files[f"commits/{number}"] = commit()
+        files[f"sources/0/{number}"] = "v1\n" + json.dumps({"path": f"file:///in/{number}", "batchId": number})
     written(tmp_path, files)
     for batch, same_range, again, logs in (
         (2, False, 2, ["3", "2"]),
@@ -194,16 +194,16 @@ def test_the_query_gets_a_new_id_when_it_is_wanted_or_its_sink_needs_it(
 ) -> None:
     small_checkpoint.kafka(tmp_path)
     steps = plan(tmp_path, 2, world(TABLE, new_query_id=needs), **more).journal.steps
-    found = [step for step in steps if isinstance(step, Replace)]
-    assert bool(found) is new
+    replaced = [step for step in steps if isinstance(step, Replace)]
+    assert bool(replaced) is new
     if new:
-        assert found[0].path == "metadata"
-        assert found[0].old == (tmp_path / "metadata").read_text()
-        assert found[0].new is not None
-        assert json.loads(found[0].new)["id"] != json.loads(found[0].old or "")["id"]
+        assert replaced[0].path == "metadata"
+        assert replaced[0].old == (tmp_path / "metadata").read_text()
+        assert replaced[0].new is not None
+        assert json.loads(replaced[0].new)["id"] != json.loads(replaced[0].old or "")["id"]
 
 
-def test_a_lost_id_is_replaced_by_a_new_one(tmp_path: Path) -> None:
+def test_a_lost_id_is_replaced_by_a_new_id(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path)
     (tmp_path / "metadata").unlink()
     steps = plan(tmp_path, 2, new_query_id=True).journal.steps
@@ -223,7 +223,7 @@ def test_all_ids_that_the_query_had_the_newest_last(tmp_path: Path) -> None:
     assert query_ids(written(tmp_path, {})) == (first, second)
 
 
-def test_an_id_that_was_taken_back_is_still_the_querys(tmp_path: Path) -> None:
+def test_an_undone_id_still_belongs_to_the_query(tmp_path: Path) -> None:
     """A savepoint that was made under it is not of another query."""
     small_checkpoint.kafka(tmp_path)
     files = LocalWriter(tmp_path)
@@ -299,7 +299,7 @@ def test_what_was_purged_cannot_be_undone(tmp_path: Path) -> None:
         undo(tmp_path)
 
 
-def test_a_change_that_was_cut_off_is_undone_from_where_it_was(tmp_path: Path) -> None:
+def test_a_change_that_was_interrupted_is_undone_from_where_it_was(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path)
     before = content(tmp_path)
     journal = plan(tmp_path, 2).journal
@@ -315,7 +315,7 @@ def test_a_change_that_was_cut_off_is_undone_from_where_it_was(tmp_path: Path) -
     assert history.pending(files) is None
 
 
-def test_an_undo_that_was_cut_off_is_that_undo(tmp_path: Path) -> None:
+def test_an_undo_that_was_interrupted_is_that_undo(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path)
     files = LocalWriter(tmp_path)
     apply.apply(plan(tmp_path, 2).journal, files)
@@ -362,7 +362,7 @@ def test_a_spark_that_is_not_tested_is_noted_once(tmp_path: Path, monkeypatch: p
     def noted(warnings: dict[int, str | None], batch: int) -> list[str]:
         monkeypatch.setattr(
             "respool.checkpoint.planning.rewind.provenance.writer_of",
-            lambda one: Writer(warnings.get(one.timestamp_ms // 1000 - 1)),
+            lambda batch: Writer(warnings.get(batch.timestamp_ms // 1000 - 1)),
         )
         return [note for note in plan(tmp_path, batch).notes if note in ("A", "B")]
 
@@ -373,7 +373,7 @@ def test_a_spark_that_is_not_tested_is_noted_once(tmp_path: Path, monkeypatch: p
     assert noted({}, 1) == []
 
 
-def test_a_restore_that_was_cut_off_before_it_moved_in_is_undone_without_that(tmp_path: Path) -> None:
+def test_a_restore_that_was_interrupted_before_it_moved_in_is_undone_without_that(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path)
     files = LocalWriter(tmp_path)
     written(tmp_path, {"_respool/staged/ID/offsets/4": "new"})

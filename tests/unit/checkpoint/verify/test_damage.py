@@ -14,8 +14,8 @@ import xxhash
 from respool.checkpoint.verify import damage
 from respool.format import state_files, state_schema, state_stream
 from respool.format.model import StateKind
-from support import golden
-from support.damages import one
+from support import checkpoints
+from support.checkpoints import only_file
 
 END_MARK = 21  # bytes that Spark does not need
 RECORDS = struct.pack(">i3si2s", 3, b"key", 2, b"ab") + struct.pack(">i3si", 3, b"old", -1) + struct.pack(">i", -1)
@@ -57,7 +57,7 @@ def test_records_without_their_end_mark_are_broken(codec: str) -> None:
     assert state_stream.broken("delta", CODECS[codec](RECORDS[:-4]), codec) == "it ends in the middle of its records"
 
 
-def test_a_codec_that_is_not_known_is_not_judged() -> None:
+def test_an_unknown_codec_is_not_judged() -> None:
     assert state_stream.broken("delta", b"whatever", "com.example.MyCodec") is None
 
 
@@ -66,7 +66,7 @@ def test_a_codec_that_is_not_known_is_not_judged() -> None:
     [("hdfs", "14.delta"), ("hdfs", "12.snapshot"), ("session", "15.delta"), ("join-families", "15.changelog")],
 )
 def test_a_file_of_spark_is_whole_and_each_part_of_it_is_not(tmp_path: Path, kind: str, file: str) -> None:
-    data = (golden.unpack(tmp_path, kind) / "state/0/0" / file).read_bytes()
+    data = (checkpoints.unpack(tmp_path, kind) / "state/0/0" / file).read_bytes()
     codec = "zstd" if kind == "session" else "lz4"
     what: StateKind = "delta" if file.endswith("delta") else "snapshot" if file.endswith("snapshot") else "changelog"
     assert state_stream.broken(what, data, codec) is None
@@ -83,7 +83,7 @@ def test_a_changed_byte_in_a_block_is_found() -> None:
 
 @pytest.mark.parametrize(("kind", "file"), [("hdfs", "14.delta"), ("join-families", "15.changelog")])
 def test_the_checksum_of_a_block_that_spark_wrote_is_checked(tmp_path: Path, kind: str, file: str) -> None:
-    written = bytearray((golden.unpack(tmp_path, kind) / "state/0/0" / file).read_bytes())
+    written = bytearray((checkpoints.unpack(tmp_path, kind) / "state/0/0" / file).read_bytes())
     what: StateKind = "delta" if file.endswith("delta") else "changelog"
     assert state_stream.broken(what, bytes(written)) is None
     written[17] ^= 1  # the lowest byte of the checksum in the header of the first block
@@ -120,9 +120,9 @@ def test_sparks_checksums_are_compared() -> None:
 
 @pytest.mark.parametrize("kind", ["hdfs", "transform"])
 def test_a_schema_of_spark_is_whole_and_each_part_of_it_is_not(tmp_path: Path, kind: str) -> None:
-    checkpoint = golden.unpack(tmp_path, kind)
+    checkpoint = checkpoints.unpack(tmp_path, kind)
     where = "state/0/0/_metadata/schema" if kind == "hdfs" else "state/0/_stateSchema/default/0_*"
-    data = one(checkpoint, where).read_bytes()
+    data = only_file(checkpoint, where).read_bytes()
     assert state_schema.families(data)
     for size in range(len(data)):
         with pytest.raises(ValueError, match=r"it ends too early|it begins with"):

@@ -1,30 +1,16 @@
-"""Small streaming queries that together write every kind of checkpoint that Spark 4.0 to 4.2 knows.
-
-What a batch reads depends on its number alone, so that two runs can be compared batch by batch. Nothing here imports
-respool: the golden checkpoints are recorded with older Sparks, too.
-"""
+"""The queries: each writes a kind of checkpoint that Spark 4.0 to 4.2 has."""
 
 import json
-import os
-import random
-import shutil
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from support.queries.inputs import EVENT, ROWS_PER_FILE, Source
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
-
-EVENT = "key STRING, id INT, amount INT, at TIMESTAMP"
-ROWS_PER_FILE = 8
-_FIRST_FILE = 1_757_000_000  # when the first file was written, in seconds since 1970; the others a second later each
 
 _STORE = "spark.sql.streaming.stateStore"
 _SNAPSHOTS = {f"{_STORE}.minDeltasForSnapshot": "3", f"{_STORE}.maintenanceInterval": "200ms"}
@@ -43,9 +29,6 @@ _PURGED = {
     "spark.sql.streaming.minBatchesToRetain": "4",
     "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint": "0",
 }
-
-Source = Mapping[str, str]
-Results = dict[int, list[str]]
 
 
 @dataclass(frozen=True)
@@ -87,177 +70,12 @@ class Kind:
     def session(self, spark: "SparkSession", conf: Mapping[str, str] | None = None) -> "SparkSession":
         """Return a session of its own with its settings, and with more of them."""
         session = spark.newSession()
-        for name, value in {**_BASE, **self.conf, **(conf or {})}.items():
+        for name, value in {**BASE, **self.conf, **(conf or {})}.items():
             session.conf.set(name, value)
         return session
 
 
-_BASE = {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
-
-
-def write_files(folder: Path, numbers: range, flavour: str = "") -> Source:
-    """Write input files, one for each batch; another flavour has other rows, at the same times."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for number in numbers:
-        file = folder / f"{number:03}.json"
-        file.write_text("".join(json.dumps(event) + "\n" for event in events(number, flavour)))
-        os.utime(file, (_FIRST_FILE + number, _FIRST_FILE + number))
-    return {"path": str(folder)}
-
-
-def events(number: int, flavour: str = "") -> list[dict[str, Any]]:
-    """Return the events of a file. Time goes on by a minute from file to file."""
-    chance = random.Random(f"{flavour}{number}")
-    return [
-        {
-            "key": f"k{chance.randrange(6)}",
-            "id": chance.randrange(40),
-            "amount": chance.randrange(100),
-            "at": f"2025-09-04T{7 + number // 60:02}:{number % 60:02}:{chance.randrange(60):02}Z",
-        }
-        for _ in range(ROWS_PER_FILE)
-    ]
-
-
-def run(
-    spark: "SparkSession",
-    kind: Kind,
-    source: Source,
-    checkpoint: Path,
-    until: int = 0,
-    conf: Mapping[str, str] | None = None,
-) -> Results:
-    """Run a query to the end of its input, and wait until maintenance has written its last snapshots.
-
-    Args:
-        spark: A session; the query runs in one of its own beside it.
-        kind: The query.
-        source: Where its input is.
-        checkpoint: The folder of its checkpoint.
-        until: The last batch to run, of a query whose input has no end; others run as long as there is input.
-        conf: More settings of Spark.
-
-    Returns:
-        The rows of each batch that ran, as JSON, in order of the text.
-    """
-    end_maintenance(spark)  # its interval is that of the first query in the application
-    results: Results = {}
-
-    def collect(frame: "DataFrame", batch: int) -> None:
-        results[batch] = _as_json(frame)
-
-    session = kind.session(spark, conf)
-    while not results or (kind.endless and max(results) < until):
-        before = len(results)
-        writer = kind.query(session, source).writeStream.outputMode(kind.output_mode).foreachBatch(collect)
-        writer = writer.option("checkpointLocation", str(checkpoint)).options(**kind.options)
-        if kind.sink:
-            writer._jwrite = writer._jwrite.name(kind.sink)
-        query = (writer.trigger(processingTime="0 seconds") if kind.live else writer.trigger(availableNow=True)).start()
-        try:
-            while kind.live and query.isActive and (query.lastProgress or {"batchId": -1})["batchId"] < until:
-                time.sleep(0.05)
-            if not kind.live:
-                query.awaitTermination()
-        finally:
-            query.stop()
-        if len(results) == before:
-            break
-    await_maintenance(spark)
-    return results
-
-
-def state(spark: "SparkSession", kind: Kind, checkpoint: Path, batch: int) -> list[str]:
-    """Return all state after a batch as Spark's own reader reads it: lines of JSON, in order of the text."""
-    return states(spark, kind, checkpoint, [batch])[batch]
-
-
-def states(spark: "SparkSession", kind: Kind, checkpoint: Path, batches: list[int]) -> Results:
-    """Return all state after each of the batches."""
-    with tempfile.TemporaryDirectory() as folder:
-        return _states(kind.session(spark), kind, _readable(checkpoint, Path(folder)), batches)
-
-
-def _readable(checkpoint: Path, folder: Path) -> Path:
-    """Return the checkpoint, or a copy of it that Spark's reader can read.
-
-    Spark 4.2.0 leaves the number of partitions out of the offset log v2 in the first run of a query, and its reader
-    wants it.
-    """
-    logs = [file for file in (checkpoint / "offsets").glob("[0-9]*") if file.read_text().startswith("v2\n")]
-    if not logs:
-        return checkpoint
-    copy = shutil.copytree(checkpoint, folder / "checkpoint")
-    for file in logs:
-        version, metadata, *offsets = file.read_text().split("\n")
-        fields = json.loads(metadata)
-        fields["conf"].setdefault("spark.sql.shuffle.partitions", _BASE["spark.sql.shuffle.partitions"])
-        (copy / "offsets" / f".{file.name}.crc").unlink(missing_ok=True)
-        (copy / "offsets" / file.name).write_text("\n".join([version, json.dumps(fields), *offsets]))
-    return copy
-
-
-def _states(session: "SparkSession", kind: Kind, checkpoint: Path, batches: list[int]) -> Results:
-    from pyspark.sql import functions as F
-
-    frames = []
-    for batch in batches:
-        for options in kind.reads:
-            reader = session.read.format("statestore").options(**options).option("batchId", batch)
-            rows = _whole(reader.load(str(checkpoint)))
-            what = F.lit(",".join(f"{name}={value}" for name, value in sorted(options.items())))
-            frames.append(rows.select(F.to_json(F.struct(F.lit(batch).alias("batch"), what.alias("of"), "*"))))
-    found: Results = {batch: [] for batch in batches}
-    for (line,) in reduce(lambda one, other: one.union(other), frames).collect() if frames else []:
-        row = json.loads(line)
-        found[row.pop("batch")].append(json.dumps(row, sort_keys=True))
-    return {batch: sorted(rows) for batch, rows in found.items()}
-
-
-def await_maintenance(spark: "SparkSession") -> None:
-    """Wait until no state store is loaded: maintenance does its last work on each after the query has stopped."""
-    assert spark._jvm is not None
-    stores = spark._jvm.java.lang.Class.forName("org.apache.spark.sql.execution.streaming.state.StateStore$")
-    member = stores.getDeclaredField("loadedProviders")
-    member.setAccessible(True)
-    loaded = member.get(stores.getDeclaredField("MODULE$").get(None))
-    deadline = time.monotonic() + 60
-    while not loaded.isEmpty():
-        if time.monotonic() > deadline:
-            raise TimeoutError("state stores are still loaded a minute after their query has stopped")
-        time.sleep(0.02)
-
-
-def end_maintenance(spark: "SparkSession") -> None:
-    """Unload every state store and end maintenance; the next query starts it again, with an interval of its own."""
-    from py4j.protocol import Py4JError
-
-    assert spark._jvm is not None
-    stores = spark._jvm.org.apache.spark.sql.execution.streaming.state.StateStore
-    with suppress(Py4JError):  # Spark 4.0 does not have it
-        stores.stopMaintenanceTaskWithoutLock()  # what maintenance does now may wait for the lock that `stop` holds
-    stores.stop()
-
-
-def _whole(frame: "DataFrame") -> "DataFrame":
-    """Return the frame with its structs built anew: those of a join's side have more fields than their schema says."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import StructType
-
-    return frame.select(
-        *(
-            F.struct(*(F.col(f"{column.name}.{name}") for name in column.dataType.names)).alias(column.name)
-            if isinstance(column.dataType, StructType)
-            else F.col(column.name)
-            for column in frame.schema
-        )
-    )
-
-
-def _as_json(frame: "DataFrame") -> list[str]:
-    from pyspark.sql import functions as F
-
-    return sorted(line for (line,) in frame.select(F.to_json(F.struct("*"))).collect())
+BASE = {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
 
 
 def _files(session: "SparkSession", source: Source) -> "DataFrame":
@@ -359,17 +177,17 @@ def _processor() -> "StatefulProcessor":
                 self._by_id.updateValue((int(number) % 4,), (int(amount),))
             if not count:
                 self._handle.registerTimer(int(frame["ms"].max()) + 90_000)
-            yield self._told(key, closed=False)
+            yield self._row(key, closed=False)
 
         def handleExpiredTimer(
             self, key: Any, timerValues: "TimerValues", expiredTimerInfo: Any
         ) -> "Iterator[pd.DataFrame]":
-            yield self._told(key, closed=True)
+            yield self._row(key, closed=True)
             self._rows.clear()
             self._amounts.clear()
             self._by_id.clear()
 
-        def _told(self, key: Any, closed: bool) -> "pd.DataFrame":
+        def _row(self, key: Any, closed: bool) -> "pd.DataFrame":
             amounts = json.dumps([amount for (amount,) in self._amounts.get()])
             by_id = json.dumps(sorted((rest, amount) for (rest,), (amount,) in self._by_id.iterator()))
             row = (*key, *(self._rows.get() or ()), amounts, by_id, closed)

@@ -12,16 +12,19 @@ from respool.archive.sink import archive_pipeline
 from respool.kafka import consumer, producer, records, topics
 from respool.kafka.cluster import KafkaCluster
 from respool.kafka.consumer import Record
-from respool.operations.reprocess import Inputs, find_inputs
+from respool.operations.reprocess import begin, plan_reprocess, settle
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.registry import find_pipeline
-from respool.reprocess.audit import AuditReport, audit
+from respool.reprocess.audit import audit
+from respool.reprocess.audit_report import AuditReport
 from respool.reprocess.job import ReprocessJob, reprocess
+from respool.reprocess.plan import ReprocessPlan
 from respool.reprocess.runs import ReprocessManifest, Runs
-from respool.running.runner import Runner, RunOptions
+from respool.running.options import RunOptions
+from respool.running.runner import Runner
 from respool.settings import Settings
 from respool.sinks.protocol import WriteContext
-from respool.spark.session import session_of
+from respool.spark.session import session_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +54,7 @@ class Stage:
 
     def send(self, *values: dict[str, Any] | bytes) -> None:
         """Send values to one partition, so that their order is certain."""
-        encoded = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in values]
+        encoded = [value if isinstance(value, bytes) else json.dumps(value).encode() for value in values]
         producer.produce_together(self.kafka, self.pipeline.topic, encoded)
 
     def live(self, archived: bool = True, **options: Any) -> None:
@@ -63,12 +66,12 @@ class Stage:
     def archive(self) -> None:
         """Archive what is there now, as one batch of the pipeline's archive."""
         archiving = archive_pipeline(self.pipeline)
-        session = session_of(self.spark, archiving)
+        session = session_for(self.spark, archiving.timezone, archiving.spark)
         starts, ends = (ask(self.kafka, archiving.topic) for ask in (topics.start_offsets, topics.end_offsets))
         offsets = {partition: (starts[partition], end) for partition, end in ends.items()}
-        found = records.read_offsets(session, self.kafka, archiving.topic, offsets)
+        new_records = records.read_offsets(session, self.kafka, archiving.topic, offsets)
         archiving.sink.write(
-            archiving.transform(found), WriteContext(archiving.name, 0, self.kafka, self.settings.home)
+            archiving.transform(new_records), WriteContext(archiving.name, 0, self.kafka, self.settings.home)
         )
 
     def batches(self, *batches: Sequence[dict[str, Any] | bytes], archived: bool = True) -> None:
@@ -87,16 +90,12 @@ class Stage:
             runner.start(pipelines)
             runner.wait()
 
-    def inputs(self, start: str, end: str, **options: Any) -> Inputs:
-        defaults: dict[str, Any] = {"archive": None, "checkpoint": None, "slice_": "1d", "needs_kafka": True}
-        defaults |= {"allow_open": False, "allow_partial": False}
-        values = [f"{name}={value}" for name, value in self.values.items()]
-        return find_inputs(self.settings, self.name, (start, end), values=values, **{**defaults, **options})
+    def plan(self, start: str, end: str, **options: Any) -> ReprocessPlan:
+        return plan_reprocess(self.pipeline, start, end, settings=self.settings, **options)
 
     def job(self, start: str, end: str, **options: Any) -> ReprocessJob:
-        inputs = self.inputs(start, end, **options)
-        plan, reader = inputs.settled(self.spark)
-        return ReprocessJob(self.spark, inputs.kafka, self.settings, plan, reader)
+        plan, reader = settle(self.plan(start, end, **options), self.spark, self.kafka, print)
+        return ReprocessJob(self.spark, self.kafka, self.settings, plan, reader)
 
     def reprocess(
         self,
@@ -108,7 +107,8 @@ class Stage:
     ) -> ReprocessManifest:
         output = options.pop("output", None)
         runs = Runs(self.settings.home)
-        job, manifest = self.inputs(start, end, **options).begin(self.spark, runs, output, run)
+        plan = self.plan(start, end, **options)
+        job, manifest = begin(plan, self.spark, self.kafka, runs, output, run, print)
         return reprocess(job, manifest, runs, on_slice)
 
     def audit(self, start: str, end: str, fix: str | None = None, most: int = 1000, **options: Any) -> AuditReport:
@@ -120,13 +120,13 @@ class Stage:
 
     def upserted(self) -> dict[str, dict[str, Any]]:
         """What a consumer that upserts by key has in the end."""
-        found: dict[str, dict[str, Any]] = {}
+        latest: dict[str, dict[str, Any]] = {}
         for record in self.published():
             key = (record.key or b"").decode()
-            found.pop(key, None)
+            latest.pop(key, None)
             if record.value is not None and record.value.startswith(b"{"):
-                found[key] = json.loads(record.value)
-        return found
+                latest[key] = json.loads(record.value)
+        return latest
 
     def command(self, *words: str) -> "subprocess.Popen[str]":
         """Start a respool command on this home."""

@@ -1,0 +1,175 @@
+"""The text of plans, as commands print it: a label, then what it says."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import datetime, timezone
+from typing import Any
+
+from respool.checkpoint.journal import history
+from respool.checkpoint.journal.steps import Journal, Move, Prune, Replace, Restore, Step
+from respool.errors import Refusal
+from respool.format.positions import PartitionRange, SourceRange
+from respool.sinks.address import ReplayOutcome
+from respool.text import size
+
+LABEL_WIDTH = 13  # of `text.labelled`
+_SOURCE_KINDS = {"number": "memory, socket or custom source"}  # their positions look alike
+_YEAR_10000_MS = 253_402_300_800_000  # beyond what ISO 8601 and Python support; an event can have any time
+_SHOWN_PARTITIONS = 12  # of a source; the others are counted
+_SHOWN_STEPS = 5  # of each kind; --json has all
+
+
+def time_text(ms: int | None) -> str | None:
+    """Return a time in milliseconds since 1970 as ISO 8601 in UTC; None for no time."""
+    if not ms:
+        return None
+    if not 0 < ms < _YEAR_10000_MS:
+        return f"{ms} ms since 1970"
+    return datetime.fromtimestamp(ms / 1000, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def source_kind_text(reading: SourceRange) -> str:
+    """Return what kind of source it is."""
+    return _SOURCE_KINDS.get(reading.kind, reading.kind)
+
+
+def reading_lines(reading: SourceRange) -> Iterator[tuple[str, str]]:
+    """Return what is read of a source, as labels and text."""
+    name = f"Source {reading.source}"
+    if reading.records is not None:
+        skipped = sum(part.end - part.start for part in reading.skipped)
+        total = f"{reading.records:,} records" + (f", {skipped:,} skipped" if skipped else "")
+    elif reading.skipped:
+        total = f"{reading.end} → {reading.start}, skipped"
+    elif reading.files is not None:
+        total = f"{reading.files:,} input file{'s' * (reading.files != 1)}, {reading.start} → {reading.end}"
+    else:
+        total = f"{reading.start} → {reading.end}"
+    yield name, f"{source_kind_text(reading)}, {total}"
+    if reading.kind == "Kafka":
+        skipped_parts = {part.name: part for part in reading.skipped}
+        for part in reading.parts[:_SHOWN_PARTITIONS]:
+            yield "", _skipped_text(skipped_parts[part.name]) if part.name in skipped_parts else _partition_text(part)
+        if reading.parts[_SHOWN_PARTITIONS:]:
+            yield "", f"and {len(reading.parts) - _SHOWN_PARTITIONS:,} partitions more"
+
+
+def sink_text(replay: ReplayOutcome | None) -> str:
+    """Return what a sink will do with replayed batches."""
+    if replay is None:
+        return "not known; name it with --sink to be told what it will do with these batches"
+    return f"{replay.sink}: {replay.text}"
+
+
+def remarks(notes: Sequence[str], refusals: Sequence[Refusal]) -> Iterator[tuple[str, str]]:
+    """Return the notes of a plan, and why it is refused, as labels and text."""
+    yield from (("Note", text) for text in notes)
+    yield from (("Refused", f"{refusal.why} {refusal.way_out}") for refusal in refusals)
+
+
+def step_text(step: Step) -> str:
+    """Return what a step other than a move changes."""
+    match step:
+        case Replace(path="metadata"):
+            return "the query gets a new id"
+        case Replace(path=path):
+            return f"{path} is written anew"
+        case Prune(folder=folder):
+            return f"empty folders in {folder} go"
+        case Restore(table=table):
+            return f"the Delta table goes from version {table.from_version} back to {table.to_version}: {table.table}"
+    raise AssertionError(step)
+
+
+def steps_json(journal: Journal) -> list[dict[str, Any]]:
+    """Return all steps of a journal for programs."""
+    return [{"step": type(step).__name__, **asdict(step)} for step in journal.steps]
+
+
+def journal_json(journal: Journal) -> dict[str, Any]:
+    """Return a change for programs and tables, without its steps."""
+    return {
+        "id": journal.id,
+        "operation": journal.operation,
+        "of": journal.of,
+        "time": _utc(journal.started),
+        "request": journal.request,
+        "reason": journal.reason,
+        "from_batch": journal.newest.offsets,
+        "to_batch": journal.batch,
+        "files": len(journal.moves),
+        "bytes": sum(move.size for move in journal.moves),
+        "undone": _utc(journal.undone) if journal.undone else None,
+        "purged": _utc(journal.purged) if journal.purged else None,
+    }
+
+
+def interrupted_lines(journal: Journal, location: str) -> Iterator[str]:
+    """Return an interrupted change with the first of its steps of each kind."""
+    origin = journal.origin
+    by = f" by {_escaped(origin.user)} on {_escaped(origin.host)}" if origin else ""
+    yield (
+        f"The {journal.operation} {_escaped(journal.id)} of {location}, started "
+        f"{journal.started:%Y-%m-%d %H:%M:%S %Z}{by}, was cut off. Its steps:"
+    )
+    kinds: dict[str, list[Step]] = {}
+    for step in journal.steps:
+        kinds.setdefault(_step_kind(step), []).append(step)
+    for kind, steps in kinds.items():
+        total = sum(getattr(step, "size", 0) for step in steps)
+        yield f"  {kind}: {len(steps):,}" + (f", {size(total)}" if total else "")
+        yield from (f"    {_escaped(_step_paths(step))}" for step in steps[:_SHOWN_STEPS])
+        if len(steps) > _SHOWN_STEPS:
+            yield f"    … and {len(steps) - _SHOWN_STEPS:,} more"
+
+
+def _utc(time: datetime) -> str:
+    return time.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _partition_text(part: PartitionRange) -> str:
+    return f"{part.name}: {part.start:,} → {part.end:,} ({part.end - part.start:,} records)"
+
+
+def _skipped_text(part: PartitionRange) -> str:
+    return f"{part.name}: {part.start:,} → {part.end:,} skipped ({part.end - part.start:,} records)"
+
+
+def _step_kind(step: Step) -> str:
+    match step:
+        case Move(sink=None):
+            return f"move {_direction(step)}"
+        case Move(sink=sink):
+            return f"move in the sink's folder {_escaped(str(sink))}, {_direction(step)}"
+        case Replace():
+            return "write anew"
+        case Prune():
+            return "delete empty folders in"
+        case _:
+            return "restore the Delta table"
+
+
+def _direction(move: Move) -> str:
+    for folder in (history.ASIDE, history.STAGED):
+        if move.target.startswith(f"{folder}/"):
+            return f"to {folder}"
+        if move.source.startswith(f"{folder}/"):
+            return f"from {folder}"
+    return "inside the checkpoint"
+
+
+def _step_paths(step: Step) -> str:
+    match step:
+        case Move(source=source, target=target):
+            return f"{source} → {target}"
+        case Replace(path=path):
+            return path
+        case Prune(folder=folder):
+            return folder
+        case _:
+            return str(step.table.table)
+
+
+def _escaped(text: str) -> str:
+    """Return text of a file that is safe to print on a terminal."""
+    return text if text.isprintable() else ascii(text)

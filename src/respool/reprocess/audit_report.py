@@ -1,0 +1,150 @@
+"""The result of an audit, as values, text and JSON."""
+
+import json
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+from respool.pipeline.results import Windows
+from respool.reprocess.comparison import DIFFERENT, Verdict
+from respool.reprocess.plan import ReprocessPlan, results_of
+from respool.text import UNLIMITED, plural, table_lines
+from respool.times import Span
+
+
+@dataclass(frozen=True)
+class AuditDifference:
+    """A result that was published otherwise than the archive says.
+
+    Attributes:
+        verdict: `wrong`; `missing`, not published; `extra`, published though the archive has no such result.
+        start: The start of its window or session.
+        end: Its end.
+        key: Its key, as text.
+        published: What was published, as text.
+        archived: What the archive says, as text.
+        late: How many of its records came after it was published; None when that is not known. Of one that was not
+            published, all its records.
+        records: The first of them, as topic-partition:offset.
+    """
+
+    verdict: Verdict
+    start: datetime
+    end: datetime
+    key: str
+    published: str | None
+    archived: str | None
+    late: int | None
+    records: tuple[str, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class AuditReport:
+    """The result of an audit.
+
+    Attributes:
+        plan: What was audited.
+        counts: How many results there are of each verdict.
+        late: How many records are behind the differences, as far as is known.
+        differences: The first differences, by time.
+        fixed: How many were published again.
+    """
+
+    plan: ReprocessPlan
+    counts: Counter[Verdict] = field(default_factory=Counter)
+    late: int = 0
+    differences: tuple[AuditDifference, ...] = ()
+    fixed: int = 0
+
+    @property
+    def different(self) -> int:
+        """How many results differ."""
+        return sum(self.counts[verdict] for verdict in DIFFERENT)
+
+    @property
+    def compared(self) -> int:
+        """How many results were compared."""
+        return self.counts.total()
+
+    def __repr__(self) -> str:
+        """Return it in a line."""
+        return (
+            f"AuditReport({self.plan.pipeline.name!r}, compared={self.compared}, different={self.different}, "
+            f"fixed={self.fixed})"
+        )
+
+    def __str__(self) -> str:
+        """Return what `respool audit` prints after the plan."""
+        return self.text()
+
+    def text(self, *, width: int = UNLIMITED) -> str:
+        """Return what `respool audit` prints after the plan, in lines of at most this many characters."""
+        result = "window" if isinstance(self.plan.pipeline.results, Windows) else "session"
+        rows = [_row(self.plan, difference) for difference in self.differences]
+        lines: list[str] = []
+        if rows:
+            columns = [name for name in ("verdict", result, "key") if any(row.get(name) for row in rows)]
+            lines += table_lines(rows, (*columns, "published", "archived", "late", "records"), width)
+        if self.different > len(rows):
+            lines.append(f"… and {self.different - len(rows):,} more")
+        counts = self.counts
+        lines.append(
+            f"{plural(self.compared, result)} compared, {self.different:,} differ{'s' * (self.different == 1)}: "
+            f"{counts['wrong']:,} wrong, {counts['missing']:,} missing, {counts['extra']:,} published though nothing "
+            f"is there; {plural(self.late, 'late record')}."
+        )
+        if self.fixed:
+            lines.append(f"{self.fixed:,} put right.")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `respool audit --json` prints."""
+        differences = [
+            {**asdict(row), "start": row.start.isoformat(), "end": row.end.isoformat()} for row in self.differences
+        ]
+        return {
+            "plan": self.plan.to_json(),
+            "compared": self.compared,
+            **{verdict: self.counts[verdict] for verdict in ("same", "wrong", "missing", "extra")},
+            "late": self.late,
+            "fixed": self.fixed,
+            "differences": differences,
+        }
+
+
+def _row(plan: ReprocessPlan, difference: AuditDifference) -> dict[str, Any]:
+    results = results_of(plan.pipeline)
+    is_window = isinstance(results, Windows)
+    sink_key: tuple[str, ...] = getattr(plan.pipeline.sink, "key", ())
+    whose = [name for name in sink_key if name != results.column] if isinstance(results, Windows) else results.key
+    published, archived = (_fields(text) for text in (difference.published, difference.archived))
+    either = archived or published or {}
+    late = difference.late
+    return {
+        "verdict": difference.verdict,
+        "window" if is_window else "session": Span(difference.start, difference.end).text(plan.zone),
+        "key": _words({name: either[name] for name in whose if name in either}, ()),
+        "published": _words(published, sink_key),
+        "archived": _words(archived, sink_key),
+        "late": late,
+        "records": ", ".join(difference.records) + (" …" if late and late > len(difference.records) else ""),
+    }
+
+
+def _fields(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    value = json.loads(text)
+    return value if isinstance(value, dict) else {"value": value}
+
+
+def _words(fields: dict[str, Any] | None, without: Collection[str]) -> str | None:
+    if fields is None:
+        return None
+    return " ".join(f"{name}={_word(value)}" for name, value in fields.items() if name not in without)
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,61 @@
+"""The path of a record: source → decode → watermark → transform → sink."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from respool.decoders.json import decode_events
+from respool.pipeline.definition import Pipeline
+from respool.sinks.protocol import check_key
+from respool.times import spark_interval
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_NO_PAUSE = {"processingTime": "0 seconds"}  # Spark's default
+
+
+def start_query(
+    session: "SparkSession",
+    pipeline: Pipeline,
+    read: "Callable[[SparkSession], DataFrame]",
+    write: "Callable[[DataFrame, int], None]",
+    checkpoint: str,
+    trigger: Mapping[str, Any] = _NO_PAUSE,
+    *,
+    require_key: bool = False,
+) -> "StreamingQuery":
+    """Start the streaming query of a pipeline.
+
+    Args:
+        session: The pipeline's session.
+        pipeline: The pipeline.
+        read: Returns the source's records as a stream.
+        write: Writes the results of a batch, given the batch's id.
+        checkpoint: The folder or URL of the query's checkpoint.
+        trigger: The arguments of Spark's `trigger`.
+        require_key: Raise PipelineError when the results lack a column of the sink's key.
+    """
+    # Source
+    events = read(session)
+
+    # Decode. Rejected records are counted for the batch line.
+    if pipeline.decode is not None:
+        events = decode_events(events, pipeline.decode, "respool")
+
+    # Watermark
+    if pipeline.decode is not None and pipeline.watermark is not None:
+        events = events.withWatermark(pipeline.decode.event_time, spark_interval(pipeline.watermark))
+
+    # Transform. A stateless transform is applied to each batch below.
+    results = events if pipeline.stateless else pipeline.transform(events)
+    if require_key and not pipeline.stateless:
+        check_key(pipeline.sink, results.columns, pipeline.name)
+
+    # Sink
+    def write_batch(frame: "DataFrame", batch: int) -> None:
+        write(pipeline.transform(frame) if pipeline.stateless else frame, batch)
+
+    writer = results.writeStream.queryName(pipeline.name).outputMode(pipeline.output_mode)
+    writer = writer.option("checkpointLocation", checkpoint).trigger(**trigger)
+    return writer.foreachBatch(write_batch).start()

@@ -1,0 +1,77 @@
+"""What a run changes in its pipelines."""
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from respool.errors import PipelineError
+from respool.pipeline.definition import Pipeline
+from respool.settings import Settings
+from respool.sinks.console import ConsoleSink
+from respool.sinks.protocol import ForkableSink
+from respool.times import parse_duration
+
+_BOUNDED = timedelta(minutes=5)  # how long a run that ends on its own waits for Kafka by default
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a run changes in its pipelines.
+
+    Attributes:
+        available_now: Process the available records, then stop.
+        trigger: The time from batch to batch, in place of the pipeline's own.
+        max_offsets_per_trigger: How many records a batch reads at most, in place of the pipeline's own.
+        checkpoint: The checkpoint's folder or URL, in place of the default under the home; for a single pipeline.
+        console: Print the results in place of writing them to the pipeline's sink.
+        sink_suffix: Write to a topic or table whose name is that of the pipeline's own with this suffix.
+        dead_letter: Write rejected records to the topic `<topic>-rejected`.
+        timezone: The zone of all pipelines, in place of their own.
+        give_up_after: How long a query may fail for a transient cause before it counts as failed. None waits for ever,
+            or 5 minutes with `available_now`.
+        fail_fast: Stop all pipelines when one has failed.
+    """
+
+    available_now: bool = False
+    trigger: timedelta | None = None
+    max_offsets_per_trigger: int | None = None
+    checkpoint: str | None = None
+    console: bool = False
+    dead_letter: bool = True
+    timezone: str | None = None
+    sink_suffix: str | None = None
+    give_up_after: timedelta | None = None
+    fail_fast: bool = False
+
+    @property
+    def patience(self) -> timedelta | None:
+        """How long to wait for a transient cause to pass; None for ever."""
+        if self.give_up_after is None and self.available_now:
+            return _BOUNDED
+        return self.give_up_after
+
+    def checkpoint_of(self, pipeline: Pipeline, settings: Settings) -> str:
+        """Return the checkpoint's folder or URL of a pipeline in this run."""
+        if self.checkpoint and not pipeline.is_companion:
+            return self.checkpoint
+        return str(settings.checkpoints / pipeline.name)
+
+    def trigger_of(self, pipeline: Pipeline) -> dict[str, bool | str]:
+        """Return the trigger of a pipeline in this run, as arguments of Spark's `trigger`."""
+        if self.available_now:
+            return {"availableNow": True}
+        interval = self.trigger
+        if interval is None:
+            interval = parse_duration(pipeline.trigger) if pipeline.trigger else timedelta(0)
+        return {"processingTime": f"{int(interval.total_seconds() * 1000)} milliseconds"}
+
+    def apply(self, pipeline: Pipeline) -> Pipeline:
+        """Return the pipeline as this run changes it."""
+        changed = replace(pipeline, timezone=self.timezone) if self.timezone else pipeline
+        if self.sink_suffix:
+            if not isinstance(pipeline.sink, ForkableSink):
+                raise PipelineError(
+                    f"The pipeline {pipeline.name} writes to {pipeline.sink.describe()}, which cannot take a suffix. "
+                    "Leave --sink-suffix out, or print the results with --console."
+                )
+            changed = replace(changed, sink=pipeline.sink.with_suffix(self.sink_suffix))
+        return replace(changed, sink=ConsoleSink()) if self.console else changed

@@ -1,0 +1,194 @@
+"""Queries that were interrupted by a transient failure: when each is restarted, and when respool gives up."""
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from respool.errors import BrokerUnreachable
+from respool.kafka import outage, topics
+from respool.kafka.cluster import KafkaCluster
+from respool.spark import failures
+from respool.spark.failures import Failure
+
+_ASK_AGAIN = 0.2  # seconds
+
+
+@dataclass
+class _Interruption:
+    """A query that has failed for a transient cause and has finished no batch since.
+
+    Attributes:
+        failure: The last failure.
+        began: When the first failed; all times are of the monotonic clock.
+        failed: When the last failed.
+        attempts: How many restarts there were.
+        due: When it may be restarted; None while it runs.
+        noted: Its interruption was reported on its own, not as an outage of Kafka.
+    """
+
+    failure: Failure
+    began: float
+    failed: float
+    attempts: int = 0
+    due: float | None = None
+    noted: bool = False
+
+
+class Restarts:
+    """The interrupted queries of a run."""
+
+    def __init__(
+        self, kafka: KafkaCluster, watch: outage.Watch, patience: timedelta | None, on_note: Callable[[str], None]
+    ) -> None:
+        """Begin without an interrupted query.
+
+        Args:
+            kafka: The cluster of all queries.
+            watch: Tells whether that cluster answers.
+            patience: How long a query may fail before it counts as failed; None for ever.
+            on_note: Called when a query is interrupted, and when it runs again.
+        """
+        self._kafka = kafka
+        self._watch = watch
+        self._patience = patience
+        self._on_note = on_note
+        self._interruptions: dict[str, _Interruption] = {}
+
+    def waiting(self) -> list[str]:
+        """Return the queries that wait for a restart."""
+        return [name for name, interruption in self._interruptions.items() if interruption.due is not None]
+
+    def cancel(self) -> None:
+        """Restart no query that waits."""
+        for name in self.waiting():
+            del self._interruptions[name]
+
+    def add(self, failure: Failure, stopping: bool) -> bool:
+        """Plan the restart of a query that has failed; return whether it has failed for good.
+
+        Args:
+            failure: Why it failed.
+            stopping: The run stops: no query is restarted.
+        """
+        now = time.monotonic()
+        before = self._interruptions.pop(failure.pipeline, None) or _Interruption(failure, began=now, failed=now)
+        interruption = replace(before, failure=failure, failed=now, attempts=before.attempts + 1)
+        exhausted = failure.attempts is not None and interruption.attempts > failure.attempts
+        if stopping and failure.is_transient:
+            return False
+        if not failure.is_transient or exhausted:
+            return True
+        wait = outage.backoff(interruption.attempts)
+        interruption.due = now + wait
+        self._interruptions[failure.pipeline] = interruption
+        if failure.needs_kafka:
+            self._watch.ask_now()
+        else:
+            self._note(interruption, wait)
+        return False
+
+    def due(self, checkpoints: Mapping[str, str]) -> Iterator[tuple[str, Failure | None]]:
+        """Yield the queries to restart now; with a failure, the query cannot be restarted and has failed for good.
+
+        A query that needs Kafka is due once Kafka has answered since the query failed.
+
+        Args:
+            checkpoints: The checkpoint of each query.
+        """
+        now = time.monotonic()
+        for name in self.waiting():
+            interruption = self._interruptions[name]
+            failure = interruption.failure
+            assert interruption.due is not None
+            if now < interruption.due:
+                continue
+            if failure.needs_kafka and not self._watch.answered_since(interruption.failed):
+                continue
+            try:
+                if failure.topic is not None and not topics.topic_exists(self._kafka, failure.topic):
+                    del self._interruptions[name]
+                    yield name, failures.topic_gone(failure, checkpoints[name])
+                    continue
+            except BrokerUnreachable:
+                self._watch.ask_now()
+                interruption.failed = time.monotonic()
+                continue
+            if failure.needs_kafka and not self._watch.reported_since(interruption.failed):
+                self._note(interruption, 0)
+            interruption.due = None
+            yield name, None
+
+    def overdue(self, running: Collection[str]) -> list[str]:
+        """Return the queries, of those that run or wait for a restart, that have been interrupted for too long."""
+        if self._patience is None:
+            return []
+        limit = self._patience.total_seconds()
+        down = self._watch.down_for
+        if down is not None and down > limit:
+            return [*running, *self.waiting()]
+        now = time.monotonic()
+        return [name for name in self.waiting() if now - self._interruptions[name].began > limit]
+
+    def give_up(self, name: str) -> Failure:
+        """Forget an overdue query, and return its failure."""
+        assert self._patience is not None
+        interruption = self._interruptions.pop(name, None)
+        waited = outage.duration(self._patience.total_seconds())
+        return failures.gave_up(name, interruption.failure if interruption else None, waited)
+
+    def batch_finished(self, name: str) -> None:
+        """Note that a query has finished a batch: once restarted, it is no longer interrupted."""
+        interruption = self._interruptions.get(name)
+        if interruption is None or interruption.due is not None:
+            return
+        del self._interruptions[name]
+        if interruption.noted:
+            lasted = outage.duration(time.monotonic() - interruption.began)
+            self._on_note(f"{name} runs again, {lasted} after it was interrupted.")
+
+    def query_finished(self, name: str) -> None:
+        """Note that a query has ended without a failure."""
+        self._interruptions.pop(name, None)
+
+    def _note(self, interruption: _Interruption, wait: float) -> None:
+        failure = interruption.failure
+        when = f"in {outage.duration(wait)}" if wait >= 0.5 else "now"
+        self._on_note(
+            f"{failure.pipeline} is interrupted: {failure.cause.value} ({failure.reason}). "
+            f"Restart {interruption.attempts} {when}."
+        )
+        interruption.noted = True
+
+
+def retry_until_answered(
+    ask: Callable[[], object],
+    kafka: KafkaCluster,
+    watch: outage.Watch,
+    patience: timedelta | None,
+    is_stopping: Callable[[], bool],
+) -> None:
+    """Ask something of Kafka, again and again while it does not answer.
+
+    Args:
+        ask: Raises BrokerUnreachable when Kafka does not answer.
+        kafka: The cluster.
+        watch: Tells whether the cluster answers.
+        patience: How long to wait; None for ever.
+        is_stopping: Returns whether to return without an answer.
+
+    Raises:
+        BrokerUnreachable: Kafka has not answered for longer than `patience`.
+    """
+    while not is_stopping():
+        asked = time.monotonic()
+        try:
+            ask()
+            return
+        except BrokerUnreachable:
+            watch.ask_now()
+        while not (watch.answered_since(asked) or is_stopping()):
+            down = watch.down_for
+            if patience is not None and down is not None and down > patience.total_seconds():
+                raise outage.gave_up(kafka, patience)
+            time.sleep(_ASK_AGAIN)

@@ -1,0 +1,92 @@
+"""Plan to put a checkpoint back to a savepoint."""
+
+from respool.checkpoint import ownership
+from respool.checkpoint.journal.history import query_ids
+from respool.checkpoint.journal.steps import LogEnds, journal_id
+from respool.checkpoint.planning import refusals
+from respool.checkpoint.planning.refusals import sink_steps
+from respool.checkpoint.planning.request import RewindContext, RewindRequest
+from respool.checkpoint.snapshot import CheckpointSnapshot
+from respool.errors import Refusal
+from respool.savepoint import install
+from respool.savepoint.extras import files_that_stay
+from respool.savepoint.install import InstallSet
+from respool.savepoint.manifest import SavepointManifest
+from respool.savepoint.placement import require_place
+from respool.savepoint.planning import (
+    InstallPlan,
+    few_names,
+    install_journal,
+    install_plan,
+    install_refusals,
+    pending_reads,
+    read_by_origin,
+    read_since,
+    run_record_steps,
+    savepoint_files,
+)
+from respool.savepoint.store import Savepoint
+
+_AHEAD = (
+    "The savepoint is ahead of the checkpoint: the records between them are skipped. The state in the savepoint "
+    "includes them."
+)
+
+
+def plan_restore(
+    savepoint: Savepoint,
+    checkpoint: CheckpointSnapshot | None,
+    location: str,
+    request: RewindRequest,
+    context: RewindContext,
+    other_query: bool = False,
+) -> InstallPlan:
+    """Plan to put a checkpoint back to a savepoint.
+
+    Args:
+        savepoint: The savepoint.
+        checkpoint: The checkpoint as it is now; None when the folder is empty or missing.
+        location: The checkpoint's folder or URL.
+        request: What the user wants.
+        context: What else the plan is made from.
+        other_query: Whether the checkpoint may belong to another query.
+    """
+    require_place(location)
+    manifest = savepoint.manifest
+    install_set = savepoint_files(savepoint, location, None)
+    name = journal_id(context.now, manifest.next_batch)
+    read_before = read_since(manifest.sources, checkpoint) if checkpoint is not None else read_by_origin(manifest)
+    origin = savepoint.checkpoint()
+    reads = pending_reads(manifest.sources, origin, read_before, context.kept, to_end=checkpoint is None)
+    steps = install.steps(checkpoint, install_set, name, sink_steps(request, context, name))
+    if checkpoint is None or ownership.read_run_record(checkpoint.files) is None:
+        steps += run_record_steps(checkpoint, manifest.run)
+    refused = install_refusals(checkpoint, request, context, reads, steps)
+    if checkpoint is not None and checkpoint.offsets and not other_query:
+        refused += _of_another_query(checkpoint, manifest)
+    notes = [_AHEAD] if checkpoint is not None and any(reading.skipped for reading in reads.readings) else []
+    notes += [*_left_in_place(checkpoint, install_set), *refusals.open_files(request, context)]
+    left = LogEnds(manifest.batch, manifest.batch)
+    query_id, source = manifest.query_id, savepoint.location
+    journal = install_journal("restore", name, request, context.now, checkpoint, query_id, left, source, steps)
+    return install_plan(manifest.watermark_ms, install_set, context, reads, refused, notes, journal)
+
+
+def _of_another_query(checkpoint: CheckpointSnapshot, manifest: SavepointManifest) -> list[Refusal]:
+    ids = query_ids(checkpoint)
+    if not ids or manifest.query_id in ids:
+        return []
+    return [
+        Refusal(
+            f"The savepoint belongs to the query {manifest.query_id}, the checkpoint to {ids[-1]}.",
+            "For a second query use `respool savepoint fork`, or confirm with --other-query that this is intended.",
+        )
+    ]
+
+
+def _left_in_place(checkpoint: CheckpointSnapshot | None, install_set: InstallSet) -> list[str]:
+    """Return a note on the files of a checkpoint that Spark does not define and that are not replaced."""
+    if checkpoint is None:
+        return []
+    names = {path.split("/")[0] for path in files_that_stay(install.safe_move_order(checkpoint), install_set.paths)}
+    return [f"Not Spark's, and left in place: {few_names(names)}."] if names else []
