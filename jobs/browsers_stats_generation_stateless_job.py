@@ -1,4 +1,4 @@
-"""Statistics by browser, of each batch by itself.
+"""Statistics by browser, of each batch on its own.
 
 Start it with `python`, or with `spark-submit --jars "$(respool jars)"`; it takes the options of `respool run`.
 """

@@ -67,7 +67,7 @@ class DataFile:
 
 
 def open_archive(table: str) -> "DeltaTable":
-    """Open an archive's newest version by delta-rs; raise PipelineError when there is none, or it is something else."""
+    """Open an archive's newest version by delta-rs; raise PipelineError if it does not exist or is not one."""
     from respool.delta.log import open_table
 
     require(table)

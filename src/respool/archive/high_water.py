@@ -1,4 +1,4 @@
-"""The highest archived offsets: a record beyond them is not in the archive and need not be looked up there.
+"""The highest archived offsets: a record beyond them is not in the archive, so no lookup is needed.
 
 They come from the table alone. Every commit records in its metadata the highest offsets before it, and the statistics
 of the files that it added give the rest; so commits of other writers are taken into account. If neither is available,

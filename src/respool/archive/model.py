@@ -80,7 +80,7 @@ class UnreadableFile:
 
 @dataclass(frozen=True, repr=False)
 class ArchiveContents:
-    """What an archive holds.
+    """The contents of an archive.
 
     Attributes:
         table: Its path or URL.
@@ -102,33 +102,33 @@ class ArchiveContents:
 
     @property
     def records(self) -> int:
-        """How many records."""
+        """The number of records."""
         return sum(place.records for place in self.places)
 
     @property
     def files(self) -> int:
-        """How many data files."""
+        """The number of data files."""
         return sum(hour.files for hour in self.hours)
 
     @property
     def bytes(self) -> int:
-        """What the data files take."""
+        """The size of the data files."""
         return sum(hour.bytes for hour in self.hours)
 
     @property
     def small(self) -> int:
-        """How many files a compaction would put together."""
+        """The number of files that a compaction would merge."""
         return sum(hour.small for hour in self.hours)
 
     @property
     def span(self) -> tuple[datetime, datetime] | None:
-        """The hours of event time, from the first to the end of the last; None without any event."""
+        """The hours of event time, from the first to the end of the last; None if there are no events."""
         starts = [hour.start for hour in self.hours if hour.start is not None]
         return (starts[0], starts[-1] + timedelta(hours=1)) if starts else None
 
     @property
     def rejected(self) -> int:
-        """How many records do not decode."""
+        """The number of records that do not decode."""
         return sum(place.rejected for place in self.places)
 
     def __repr__(self) -> str:
@@ -185,14 +185,14 @@ class ArchiveContents:
             yield "Event times", "the table does not say how they were read"
         else:
             zone = self.reading.timezone
-            yield "Event times", f"the field {self.reading.event_time}; those that name no zone in {zone}"
+            yield "Event times", f"the field {self.reading.event_time}; times without a zone in {zone}"
         if self.span is None:
             yield "Span", "no event yet"
         else:
             count = sum(hour.start is not None for hour in self.hours)
             yield "Span", f"{_time(self.span[0])} to {_time(self.span[1])}, {plural(count, 'hour')}"
         yield "Records", f"{self.records:,}, {self.rejected:,} of them rejected"
-        compact = f"; {self.small:,} small ones can be put together: respool archive optimize" if self.small else ""
+        compact = f"; {plural(self.small, 'small file')} to merge with: respool archive optimize" if self.small else ""
         yield "Files", f"{self.files:,}, {size(self.bytes)}{compact}"
         if self.damaged:
             yield "Damaged", f"{len(self.damaged):,} files cannot be read; see: respool archive verify"

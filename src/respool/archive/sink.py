@@ -49,7 +49,7 @@ def archive_topic(
 
 
 def archive_pipeline(pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline that archives what another pipeline reads, where `respool reprocess` looks for it.
+    """Return the pipeline that archives what another pipeline reads, which `respool reprocess` reads.
 
     >>> respool.archive_pipeline(respool.find_pipeline("visit-counts")).name
     'visit-counts-archive'

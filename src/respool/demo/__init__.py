@@ -1,1 +1,1 @@
-"""The scenarios: walk-throughs played live on a real broker and checked."""
+"""The scenarios: walk-throughs that are played on a real broker and checked."""

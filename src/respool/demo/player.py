@@ -1,4 +1,4 @@
-"""Plays a scenario: shows each step, does it for real, and checks what comes of it."""
+"""Play a scenario: show each step, carry it out, and check the result."""
 
 import json
 import os
@@ -28,12 +28,12 @@ from respool.demo.steps import (
     ExpectNothingNew,
     ExpectRecords,
     ExpectTables,
+    Narrate,
     Scenario,
     ScenarioStep,
     Send,
     Start,
     Stop,
-    Tell,
 )
 from respool.errors import RespoolError
 from respool.kafka import consumer, producer, topics
@@ -45,32 +45,32 @@ _SHOWN = 2  # visits of a batch that the audience sees
 _PATIENCE = 180.0
 
 
-class Different(RespoolError):
-    """What came out is not what the scenario expects."""
+class ScenarioMismatch(RespoolError):
+    """The result is not what the scenario expects."""
 
 
 class Player:
-    """One performance, in a home of its own with a broker of its own."""
+    """A performance, in a separate home with its own broker."""
 
     def __init__(self, settings: Settings, show: Callable[[str], None]) -> None:
         """Prepare a performance.
 
         Args:
-            settings: Where it takes place: everything goes under the settings' home.
+            settings: The settings; everything is created under their home.
             show: Called with every line for the audience.
         """
         self._settings = settings
         self._show = show
         self._runs: list[RunningCommand] = []
-        self._seen: Counter[str] = Counter()  # records of each output topic that were expected so far
+        self._seen: Counter[str] = Counter()  # records of each output topic that are already checked
         self._unshown = 0
 
     def play(self, scenario: Scenario, keep: bool = False) -> None:
-        """Play all steps; raise RespoolError when one fails. No process is left behind, unless `keep` keeps the broker.
+        """Play all steps; raise RespoolError when a step fails. No process is left running, but the broker with `keep`.
 
         Args:
             scenario: What to play.
-            keep: Leave the broker, its topics and the checkpoints for a look around.
+            keep: Leave the broker, its topics and the checkpoints for inspection.
         """
         self._show(f"▶ {scenario.name}: {scenario.title}")
         with ExitStack() as stack:
@@ -84,7 +84,7 @@ class Player:
 
     def _do(self, step: ScenarioStep) -> None:
         match step:
-            case Tell(text):
+            case Narrate(text):
                 self._show(f"\n● {text}")
             case Command(words):
                 self._command(words, 0)
@@ -99,14 +99,16 @@ class Player:
                 self._send(topic, lines)
             case AwaitBatch(pipeline, batch):
                 self._await(
-                    lambda lines: (pipeline, batch) in [(one.pipeline, one.batch) for one in batch_lines(lines)]
+                    lambda lines: (pipeline, batch) in [(line.pipeline, line.batch) for line in batch_lines(lines)]
                 )
             case AwaitWatermark(pipeline, watermark):
                 self._await(
-                    lambda lines: (pipeline, watermark) in [(one.pipeline, one.watermark) for one in batch_lines(lines)]
+                    lambda lines: (
+                        (pipeline, watermark) in [(line.pipeline, line.watermark) for line in batch_lines(lines)]
+                    )
                 )
             case AwaitBatches(count):
-                self._await(lambda lines: sum(one.rows > 0 for one in batch_lines(lines)) >= count)
+                self._await(lambda lines: sum(line.rows > 0 for line in batch_lines(lines)) >= count)
             case ExpectRecords(topic, values):
                 self._expect_records(topic, values)
             case ExpectNothingNew(topic, pipeline):
@@ -136,23 +138,23 @@ class Player:
         code = run.finish(_PATIENCE)
         self._runs.remove(run)
         if code != expected:
-            raise Different(f"{run} ended with exit code {code}; expected {expected}.")
+            raise ScenarioMismatch(f"{run} ended with exit code {code}; expected {expected}.")
         return run.lines
 
     def _expect_command(self, words: tuple[str, ...], code: int, output: tuple[str, ...]) -> None:
         lines = self._command(words, code)
         rest = " ".join(word for line in lines for word in line.split())
         for part in output:
-            _, found, rest = rest.partition(part)
-            if not found:
-                raise Different(f"{shlex.join(words)} did not show '{part}' where it was expected.")
+            _, separator, rest = rest.partition(part)
+            if not separator:
+                raise ScenarioMismatch(f"{shlex.join(words)} did not show '{part}' where it was expected.")
         self._show(f"  ✓ exit code {code}, and what was expected")
 
     def _stop(self) -> None:
         self._show("  ^C")
         code = self._runs[-1].stop()
         if code != 0:
-            raise Different(f"{self._runs[-1]} ended with exit code {code}; expected 0.")
+            raise ScenarioMismatch(f"{self._runs[-1]} ended with exit code {code}; expected 0.")
 
     def _send(self, topic: str, lines: tuple[str, ...]) -> None:
         for line in lines:
@@ -163,11 +165,11 @@ class Player:
         self._runs[-1].wait_for(happened, _PATIENCE)
 
     def _await_read(self, pipeline: str) -> None:
-        """Wait until the running command has told of every record that its topic holds."""
+        """Wait until the running command has reported every record of its topic."""
         from respool.pipeline.registry import find_pipeline
 
         sent = sum(topics.end_offsets(self._kafka(), find_pipeline(pipeline).topic).values())
-        self._await(lambda lines: sum(one.rows for one in batch_lines(lines) if one.pipeline == pipeline) >= sent)
+        self._await(lambda lines: sum(line.rows for line in batch_lines(lines) if line.pipeline == pipeline) >= sent)
 
     def _expect_records(self, topic: str, values: tuple[str, ...]) -> None:
         before = self._seen[topic]
@@ -176,50 +178,52 @@ class Player:
         for value in new:
             self._show(f"  ← {topic}: {value}")
         if sorted(new) != sorted(values):
-            raise Different(f"{topic} holds {new}; expected {list(values)}.")
+            raise ScenarioMismatch(f"{topic} contains {new}; expected {list(values)}.")
         self._seen[topic] += len(values)
 
     def _expect_count(self, topic: str, count: int) -> None:
-        """Wait until a topic holds so many records; more are told at once."""
+        """Wait until a topic contains so many records; raise ScenarioMismatch if it contains more."""
         end = time.monotonic() + _PATIENCE
-        while (found := self._count(topic)) < count:
+        while (actual := self._count(topic)) < count:
             if time.monotonic() > end:
-                raise Different(f"{topic} holds {found} records; expected {count}.")
+                raise ScenarioMismatch(f"{topic} contains {actual} records; expected {count}.")
             time.sleep(0.1)
-        if found > count:
+        if actual > count:
             newest = [(record.value or b"null").decode() for record in consumer.read(self._kafka(), topic, newest=3)]
-            raise Different(f"{topic} holds {found} records; expected {count}. The newest: {newest}.")
+            raise ScenarioMismatch(f"{topic} contains {actual} records; expected {count}. The newest: {newest}.")
 
     def _count(self, topic: str) -> int:
         kafka = self._kafka()
-        if topic not in [one.name for one in topics.list_topics(kafka)]:
+        if topic not in [listed.name for listed in topics.list_topics(kafka)]:
             return 0
         return sum(topics.end_offsets(kafka, topic).values())
 
     def _expect_tables(self, text: str) -> None:
-        wanted = tables([line.strip() for line in text.splitlines()])
-        batches = [one.batch for one in wanted]
-        self._await(lambda lines: batches[-1] in [one.batch for one in tables(lines)])
-        found = [one for one in tables(self._runs[-1].lines) if one.batch in batches]
-        if found != wanted:
-            raise Different(f"The console shows {found}; expected {wanted}.")
+        expected = tables([line.strip() for line in text.splitlines()])
+        batches = [table.batch for table in expected]
+        self._await(lambda lines: batches[-1] in [table.batch for table in tables(lines)])
+        shown = [table for table in tables(self._runs[-1].lines) if table.batch in batches]
+        if shown != expected:
+            raise ScenarioMismatch(f"The console shows {shown}; expected {expected}.")
         self._show(f"  ✓ batch{'es' * (len(batches) > 1)} {', '.join(map(str, batches))} as expected")
 
     def _expect_no_batch(self) -> None:
         run = self._runs[-1]
         code = run.finish(_PATIENCE)
-        found = [one.batch for one in tables(run.lines)]
-        if code != 0 or found:
-            raise Different(f"{run} ran the batches {found} and ended with {code}; expected none, and 0.")
+        batches = [table.batch for table in tables(run.lines)]
+        if code != 0 or batches:
+            raise ScenarioMismatch(
+                f"{run} ran the batches {batches} and ended with exit code {code}; expected no batch, and exit code 0."
+            )
         self._show("  ✓ no batch, as expected")
 
     def _expect_commits(self, table: str, version: int) -> None:
         log = self._settings.home / "archive" / table / "_delta_log"
         wanted = log / f"{version:020}.json"
         self._await(lambda lines: wanted.is_file())
-        newest = max(one.stem for one in log.glob("*.json"))
+        newest = max(commit.stem for commit in log.glob("*.json"))
         if int(newest) != version:
-            raise Different(f"The newest commit of {table} is {newest}; expected {version:020}.")
+            raise ScenarioMismatch(f"The newest commit of {table} is {newest}; expected {version:020}.")
         self._show(f"  ✓ {table}/_delta_log/{wanted.name}")
 
     def _expect_each_printed_once(self, topic: str) -> None:
@@ -232,9 +236,11 @@ class Player:
         self._show(f"  sent {sent.total()}, missed {(sent - together).total()}, twice {(together - sent).total()}")
         if together != sent:
             missing, extra = list(sent - together)[:3], list(together - sent)[:3]
-            raise Different(f"Not every visit was printed exactly once: missed {missing}, printed too often {extra}.")
+            raise ScenarioMismatch(
+                f"Not every visit was printed exactly once: missed {missing}, printed too often {extra}."
+            )
         if not all(printed):
-            raise Different("A run printed nothing; expected the visits to be shared between all runs.")
+            raise ScenarioMismatch("A run printed nothing; expected the visits to be shared between all runs.")
 
     def _kafka(self) -> KafkaCluster:
         address = broker.address(self._settings.home)
@@ -259,18 +265,20 @@ class Player:
 
 
 def settings_for(settings: Settings, scenario: str) -> Settings:
-    """Return the settings of a performance: a folder of its own under the home, no other Kafka."""
+    """Return the settings of a performance: a separate folder under the home, and only its own broker."""
     folder = settings.home / "demo" / scenario
     return replace(settings, home=folder, bootstrap_servers=None, kafka={})
 
 
 def clear(folder: Path) -> None:
-    """Stop the broker and remove the folder that an earlier performance has left."""
+    """Stop the broker of an earlier performance and remove its folder."""
     broker.stop(folder)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def sent_visits(kafka: KafkaCluster, topic: str) -> list[Visit]:
-    """Return the visits that a topic holds."""
+    """Return the visits in a topic."""
     values = [json.loads(record.value or b"{}") for record in consumer.read(kafka, topic)]
-    return [(one["visit_id"], datetime.fromisoformat(one["event_time"]).isoformat(), one["page"]) for one in values]
+    return [
+        (visit["visit_id"], datetime.fromisoformat(visit["event_time"]).isoformat(), visit["page"]) for visit in values
+    ]

@@ -1,4 +1,4 @@
-"""What a running pipeline printed, read back from its lines."""
+"""Run a respool command as a process, and parse the lines that it prints."""
 
 import os
 import re
@@ -28,7 +28,7 @@ Visit = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class BatchLine:
-    """A batch that `respool run` told of."""
+    """A batch that `respool run` reported."""
 
     pipeline: str
     batch: int
@@ -46,27 +46,27 @@ class Table:
 
 
 def batch_lines(lines: list[str]) -> list[BatchLine]:
-    """Return the batches that a command told of."""
-    found = [one for line in lines if (one := _BATCH.match(line))]
+    """Return the batches that a command reported."""
+    matches = [match for line in lines if (match := _BATCH.match(line))]
     return [
-        BatchLine(one["pipeline"], int(one["batch"]), int(one["rows"].replace(",", "")), one["watermark"])
-        for one in found
+        BatchLine(match["pipeline"], int(match["batch"]), int(match["rows"].replace(",", "")), match["watermark"])
+        for match in matches
     ]
 
 
 def tables(lines: list[str]) -> list[Table]:
-    """Return the batches on the console that are complete."""
-    found: list[Table] = []
+    """Return the complete batches on the console."""
+    complete: list[Table] = []
     for number, line in enumerate(lines):
         if line.startswith("Batch: ") and number and lines[number - 1].strip() == _RULE:
             # Batch lines of other pipelines may come in between; a table's own lines are framed.
-            framed = [one.rstrip() for one in lines[number + 2 :] if one.startswith(("+", "|"))]
-            borders = [place for place, one in enumerate(framed) if one.startswith("+")]
+            framed = [row.rstrip() for row in lines[number + 2 :] if row.startswith(("+", "|"))]
+            borders = [index for index, row in enumerate(framed) if row.startswith("+")]
             if len(borders) >= 3:
                 first, _, last = borders[:3]
-                rows = [one for one in framed[first:last] if one.startswith("|")]
-                found.append(Table(int(line.removeprefix("Batch: ")), rows[0], tuple(sorted(rows[1:]))))
-    return found
+                rows = [row for row in framed[first:last] if row.startswith("|")]
+                complete.append(Table(int(line.removeprefix("Batch: ")), rows[0], tuple(sorted(rows[1:]))))
+    return complete
 
 
 def draw(batch: int, head: str, *rows: str) -> str:
@@ -82,14 +82,14 @@ def is_visit(line: str) -> bool:
 
 def printed_visits(lines: list[str]) -> list[Visit]:
     """Return the visits that the micro-batch consumer has printed."""
-    found: list[Visit] = []
+    visits: list[Visit] = []
     for line in lines:
-        one = _VISIT.match(line)
-        if one:
-            year, month, day, hour, minute, second = [*(int(part) for part in one["time"].split(",")), 0][:6]
+        match = _VISIT.match(line)
+        if match:
+            year, month, day, hour, minute, second = [*(int(part) for part in match["time"].split(",")), 0][:6]
             time = f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
-            found.append((one["visit"], time, one["page"]))
-    return found
+            visits.append((match["visit"], time, match["page"]))
+    return visits
 
 
 # A demo is over before the JVM's slow, thorough compiler would pay off.
@@ -97,14 +97,14 @@ _QUICK_START = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
 
 
 class RunningCommand:
-    """A respool command in a process of its own."""
+    """A respool command in a separate process."""
 
     def __init__(self, words: tuple[str, ...], home: Path, show: Callable[[str], None]) -> None:
         """Start the command.
 
         Args:
-            words: What stands behind `respool` on the command line.
-            home: The home that it works in.
+            words: The arguments after `respool` on the command line.
+            home: The home to use.
             show: Called with every line that it prints.
         """
         self.words = words
@@ -130,7 +130,7 @@ class RunningCommand:
                 if not self._reader.is_alive():
                     raise RespoolError(f"{self} ended too early, with exit code {self._process.wait()}.")
                 if time.monotonic() > end:
-                    raise RespoolError(f"{self} did not get there in {seconds:.0f} s.")
+                    raise RespoolError(f"{self} did not print what was expected within {seconds:.0f} s.")
                 self._changed.wait(0.5)
 
     def finish(self, seconds: float) -> int:
@@ -140,13 +140,13 @@ class RunningCommand:
         return code
 
     def stop(self, seconds: float = 60) -> int:
-        """Press Ctrl-C, and return the exit code."""
+        """Send SIGINT, as Ctrl-C does, and return the exit code."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
         return self.finish(seconds)
 
     def kill(self) -> None:
-        """End the command at once, as a crash would."""
+        """Kill the command, as a crash would."""
         self._process.kill()
         self.finish(30)
 

@@ -1,4 +1,4 @@
-"""What a scenario is made of: steps, as plain data. `player.py` plays them.
+"""The steps of a scenario, as plain data. `player.py` plays them.
 
 `{home}` in a word of a command stands for the folder in which the scenario is played.
 """
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Tell:
-    """Tell the audience what comes next, and why."""
+class Narrate:
+    """Explain to the audience what comes next, and why."""
 
     text: str
 
@@ -22,7 +22,7 @@ class Command:
 
 @dataclass(frozen=True)
 class ExpectCommand:
-    """Run a respool command to its end; check its exit code, and that its output has these words in this order."""
+    """Run a respool command to its end; check its exit code, and that its output contains these words in this order."""
 
     words: tuple[str, ...]
     code: int
@@ -43,7 +43,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Send:
-    """Send lines to a topic, all to one partition and at once, so that one batch takes them all."""
+    """Send lines to a topic, all to one partition and together, so that one batch reads them all."""
 
     topic: str
     lines: tuple[str, ...]
@@ -51,7 +51,7 @@ class Send:
 
 @dataclass(frozen=True)
 class AwaitBatch:
-    """Wait until the running command has told of this batch of a pipeline."""
+    """Wait until the running command has reported this batch of a pipeline."""
 
     pipeline: str
     batch: int
@@ -59,7 +59,7 @@ class AwaitBatch:
 
 @dataclass(frozen=True)
 class AwaitWatermark:
-    """Wait until the running command has told of a batch of a pipeline at this watermark."""
+    """Wait until the running command has reported a batch of a pipeline at this watermark."""
 
     pipeline: str
     watermark: str
@@ -67,7 +67,7 @@ class AwaitWatermark:
 
 @dataclass(frozen=True)
 class AwaitBatches:
-    """Wait until the running command has told of this many batches with records."""
+    """Wait until the running command has reported this many batches with records."""
 
     count: int
 
@@ -97,7 +97,7 @@ class ExpectTables:
 
 @dataclass(frozen=True)
 class ExpectNoBatch:
-    """Wait for the running command to end by itself, and check that it ran no batch."""
+    """Wait for the running command to end on its own, and check that it ran no batch."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class ExpectCommits:
 
 @dataclass(frozen=True)
 class AwaitAllPrinted:
-    """Wait until the visits printed so far are as many as the topic holds."""
+    """Wait until as many visits are printed as the topic contains."""
 
     topic: str
 
@@ -123,7 +123,7 @@ class ExpectEachPrintedOnce:
 
 
 ScenarioStep = (
-    Tell
+    Narrate
     | Command
     | ExpectCommand
     | Start
@@ -147,9 +147,9 @@ class Scenario:
     """A walk-through, played live and checked.
 
     Attributes:
-        name: What the command line calls it.
-        title: What it shows.
-        steps: What happens, in order.
+        name: Its name on the command line.
+        title: A line that describes it.
+        steps: Its steps, in order.
     """
 
     name: str

@@ -24,7 +24,7 @@ class ComparedOutput:
         key: The columns that identify a row; empty when they are not known.
         pipeline: The pipeline that writes it, when it was named by its checkpoint.
         timezone: The zone in which that pipeline renders times.
-        reach: The position up to which that pipeline has read.
+        position: The position up to which that pipeline has read.
     """
 
     kind: Kind
@@ -32,7 +32,7 @@ class ComparedOutput:
     key: tuple[str, ...] = ()
     pipeline: str = ""
     timezone: str = ""
-    reach: QueryPosition | None = None
+    position: QueryPosition | None = None
 
     @property
     def address(self) -> str:

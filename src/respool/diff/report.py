@@ -32,13 +32,13 @@ class DiffReport:
 
     @property
     def different(self) -> int:
-        """How many rows are not equal."""
+        """The number of rows that are not equal."""
         return self.summary.different
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader needs in order to judge the differences."""
-        a, b = self.request.a.reach, self.request.b.reach
+        a, b = self.request.a.position, self.request.b.position
         reason = unequal(a, b) if a is not None and b is not None else None
         return (f"{reason}: differences may come from that.",) if reason else ()
 
@@ -107,10 +107,10 @@ def _side_text(side: ComparedOutput) -> str:
     text = str(side)
     if side.pipeline:
         text += f", of the pipeline {side.pipeline}"
-    reach = side.reach
-    if reach is not None:
-        text += ": no batch yet" if reach.batch is None else f": batch {reach.batch:,}"
-        text += f", watermark {time_text(reach.watermark)}" if reach.watermark else ""
+    position = side.position
+    if position is not None:
+        text += ": no batch yet" if position.batch is None else f": batch {position.batch:,}"
+        text += f", watermark {time_text(position.watermark)}" if position.watermark else ""
     return text
 
 
@@ -157,13 +157,13 @@ def _value(text: str | None) -> str:
 
 
 def _side_json(side: ComparedOutput) -> dict[str, Any]:
-    reach = side.reach
+    position = side.position
     return {
         "output": side.address,
         "pipeline": side.pipeline or None,
-        "batch": reach and reach.batch,
-        "watermark": reach and reach.watermark and reach.watermark.isoformat(),
-        "offsets": reach and {f"{topic}-{number}": end for (topic, number), end in sorted(reach.ends.items())},
+        "batch": position and position.batch,
+        "watermark": position and position.watermark and position.watermark.isoformat(),
+        "offsets": position and {f"{topic}-{number}": end for (topic, number), end in sorted(position.ends.items())},
     }
 
 

@@ -7,7 +7,7 @@ from respool.checkpoint.position import QueryPosition
 from respool.delta.log import open_table
 from respool.diff.model import ComparedOutput, DiffRequest
 from respool.errors import DiffError
-from respool.text import did_you_mean
+from respool.text import did_you_mean, number_range
 from respool.times import EPOCH, time_text
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ def then_version(request: DiffRequest, side: ComparedOutput) -> int | None:
         newest = open_table(side.place).version()
         if since.version > newest:
             raise DiffError(
-                f"The {side} has no version {since.version}; its newest is {newest}. Name a version from 0 to {newest}."
+                f"The {side} has no version {since.version}; its newest is {newest}. Available versions: "
+                f"{number_range(0, newest)}."
             )
         return since.version
     return None if since.time is None else _version_at(open_table(side.place), side, since.time)

@@ -230,9 +230,9 @@ class OutputLocator:
                 f"The pipeline {run.pipeline} on {files.root} writes to: {run.sink}. Where that can be read again is "
                 "not noted. Name a topic or a table in place of the checkpoint, as kafka:TOPIC or delta:TABLE."
             )
-        reach = read_position(files)  # before the output is read, which may grow meanwhile
+        position = read_position(files)  # before the output is read, which may grow meanwhile
         output = self._existing("kafka" if kind == "kafka" else "delta", place)
-        return replace(output, key=run.output_key, pipeline=run.pipeline, timezone=run.timezone, reach=reach)
+        return replace(output, key=run.output_key, pipeline=run.pipeline, timezone=run.timezone, position=position)
 
 
 def cutoff_of(

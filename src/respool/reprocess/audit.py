@@ -1,4 +1,4 @@
-"""Compare what was published of a span with what the archive says of it, and put right what differs."""
+"""Compare the published results of a span with those computed from the archive, and correct the differences."""
 
 from collections import Counter
 from dataclasses import replace
@@ -23,7 +23,7 @@ from respool.times import EPOCH, Span
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
-_PLACES = 10  # records that are named for each difference
+_MOST_RECORDS = 10  # listed for each difference
 _TICK = timedelta(microseconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -33,8 +33,8 @@ def audit(job: ReprocessJob, most: int, fix: str | None, on_slice: OnSlice) -> A
 
     Args:
         job: The plan, and what it needs.
-        most: How many differences are told in full.
-        fix: Put right what differs, under this run id; None to only look.
+        most: The number of differences that are reported in full.
+        fix: Publish corrections under this run id; None to compare only.
         on_slice: Called after each slice.
     """
     pipeline = job.plan.pipeline
@@ -44,8 +44,8 @@ def audit(job: ReprocessJob, most: int, fix: str | None, on_slice: OnSlice) -> A
     sink = keyed(pipeline.sink, job.plan)
     if sink is None:
         raise ReprocessError(
-            f"The pipeline {pipeline.name} writes to the {pipeline.sink.describe()}, where results have no key: what "
-            "was published cannot be compared. Only a Kafka topic with a key or a Delta table can be audited."
+            f"The pipeline {pipeline.name} writes to the {pipeline.sink.describe()}, where results have no key, so "
+            "published results cannot be compared. Only a Kafka topic with a key or a Delta table can be audited."
         )
     if fix is not None:
         sink.prepare(write.kafka, pipeline.topic)
@@ -60,7 +60,7 @@ def audit(job: ReprocessJob, most: int, fix: str | None, on_slice: OnSlice) -> A
             try:
                 report = _add(report, comparison, verdicts, most)
                 if target is not None:
-                    target.take(number, changes(verdicts, DIFFERENT))
+                    target.write_slice(number, changes(verdicts, DIFFERENT))
             finally:
                 verdicts.unpersist()
         on_slice(number + 1, report.different)
@@ -76,27 +76,27 @@ def _finish(report: AuditReport, target: ResultTarget | None, slices: int) -> Au
 
 def _add(report: AuditReport, comparison: Comparison, verdicts: "DataFrame", most: int) -> AuditReport:
     counts = Counter({row.verdict: row["count"] for row in verdicts.groupBy("verdict").count().collect()})
-    together = report.counts + counts
+    total = report.counts + counts
     if not sum(counts[verdict] for verdict in DIFFERENT):
-        return replace(report, counts=together)
+        return replace(report, counts=total)
     different = verdicts.where("verdict <> 'same'")
-    found = _with_late(comparison, different).persist()
+    with_late = _with_late(comparison, different).persist()
     try:
-        late = found.agg({"late": "sum"}).first()
+        late = with_late.agg({"late": "sum"}).first()
         assert late is not None
-        shown = found.orderBy("start", "key").limit(max(most - len(report.differences), 0)).collect()
+        shown = with_late.orderBy("start", "key").limit(max(most - len(report.differences), 0)).collect()
     finally:
-        found.unpersist()
-    told = tuple(_difference(row) for row in shown)
-    return replace(report, counts=together, late=report.late + (late[0] or 0), differences=report.differences + told)
+        with_late.unpersist()
+    differences = report.differences + tuple(_difference(row) for row in shown)
+    return replace(report, counts=total, late=report.late + (late[0] or 0), differences=differences)
 
 
 def _with_late(comparison: Comparison, different: "DataFrame") -> "DataFrame":
-    """Return differences with the records behind them: `late`, how many, and `records`, the first of them.
+    """Return differences with their late records: `late`, their number, and `records`, the first of them.
 
-    A record is behind a difference when the live query read it after the result was published: in a later batch where
-    the checkpoint still tells which records a batch had, else by the record's time. Of a result that was not published,
-    all records are.
+    A record is late when the live query read it after the result was published: in a later batch, if the checkpoint
+    still has the offsets of the batches, otherwise by the record's time. All records of a result that was not published
+    are late.
     """
     from pyspark.sql import functions as F
 
@@ -113,7 +113,7 @@ def _with_late(comparison: Comparison, different: "DataFrame") -> "DataFrame":
     sought = sought.join(_cutoffs(comparison, sought), "batch", "left")
     records = _placed(comparison, span, names, results)
     same = [F.col(f"_{name}").eqNullSafe(F.col(f"event_{name}")) for name in names]
-    joined = sought.join(records, reduce(lambda one, other: one & other, same, _within(results)))
+    joined = sought.join(records, reduce(lambda first, second: first & second, same, _within(results)))
     offset = F.get(F.col("ends"), F.col("partition"))
     late = F.when(
         F.col("was_published"), F.coalesce(F.col("offset") >= offset, F.col("timestamp") > F.col("at"))
@@ -123,14 +123,14 @@ def _with_late(comparison: Comparison, different: "DataFrame") -> "DataFrame":
     )
     counted = joined.groupBy("key").agg(
         F.when(F.count(late) > 0, F.count_if(late)).alias("late"),
-        F.slice(F.sort_array(F.collect_list(F.when(late, place))), 1, _PLACES).alias("places"),
+        F.slice(F.sort_array(F.collect_list(F.when(late, place))), 1, _MOST_RECORDS).alias("places"),
     )
-    found = different.join(counted, "key", "left")
-    return found.withColumn("records", F.col("places.at"))
+    with_records = different.join(counted, "key", "left")
+    return with_records.withColumn("records", F.col("places.at"))
 
 
 def _shared(comparison: Comparison, results: Windows | Sessions) -> list[str]:
-    """Return the columns that a result has in common with its events."""
+    """Return the columns that a result shares with its events."""
     if isinstance(results, Sessions):
         return list(results.key)
     decoder = comparison.computation.plan.pipeline.decode
@@ -140,24 +140,25 @@ def _shared(comparison: Comparison, results: Windows | Sessions) -> list[str]:
 
 
 def _placed(comparison: Comparison, span: Span, names: list[str], results: Windows | Sessions) -> "DataFrame":
-    """Return the records of a span with the columns that results have in common, and their windows' start."""
+    """Return the records of a span with the shared columns, and the starts of their windows."""
     from pyspark.sql import functions as F
 
     decoder = comparison.computation.plan.pipeline.decode
     assert decoder is not None
-    found = comparison.computation.placed_events(span).select(
+    records = comparison.computation.placed_events(span).select(
         *("topic", "partition", "offset", "timestamp"),
         F.col(f"event.{quote(decoder.event_time)}").alias("time"),
         *[F.col(f"event.{quote(name)}").alias(f"event_{name}") for name in names],
     )
     if isinstance(results, Sessions):
-        return found
-    # Equal starts can be joined at any size; an event of windows that overlap has several.
-    width, slide, origin = (one // _TICK for one in (results.width_time, results.slide_time, results.offset_time))
+        return records
+    # An equality join on the start scales to any size. An event in overlapping windows has several starts.
+    durations = (results.width_time, results.slide_time, results.offset_time)
+    width, slide, origin = (duration // _TICK for duration in durations)
     micros = F.unix_micros("time")
     last = micros - F.pmod(micros - origin, F.lit(slide))
     starts = F.sequence(last, last - (width - 1) // slide * slide, F.lit(-slide))
-    return found.withColumn("window_start", F.explode(starts))
+    return records.withColumn("window_start", F.explode(starts))
 
 
 def _within(results: Windows | Sessions) -> "Column":
@@ -165,12 +166,12 @@ def _within(results: Windows | Sessions) -> "Column":
 
     if isinstance(results, Windows):
         return F.unix_micros("start") == F.col("window_start")
-    # Published times are cut to the millisecond.
+    # Published times are rounded down to the millisecond.
     return (F.col("time") >= F.col("start")) & (F.col("time") < F.col("end") + F.expr("INTERVAL 1 MILLISECOND"))
 
 
 def _cutoffs(comparison: Comparison, sought: "DataFrame") -> "DataFrame":
-    """Return `batch` and `ends`, the next offset of each partition after it, for batches that are still known."""
+    """Return `batch` and `ends`, the next offset of each partition after it, for batches still in the checkpoint."""
     plan, spark = comparison.computation.plan, comparison.computation.spark
     batches = [row.batch for row in sought.select("batch").where("batch IS NOT NULL").distinct().collect()]
     rows: list[tuple[int, list[int | None]]] = []

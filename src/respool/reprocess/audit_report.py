@@ -16,18 +16,18 @@ from respool.times import Span
 
 @dataclass(frozen=True)
 class AuditDifference:
-    """A result that was published otherwise than the archive says.
+    """A published result that differs from the result computed from the archive.
 
     Attributes:
         verdict: `wrong`; `missing`, not published; `extra`, published though the archive has no such result.
         start: The start of its window or session.
-        end: Its end.
+        end: The end of its window or session.
         key: Its key, as text.
-        published: What was published, as text.
-        archived: What the archive says, as text.
-        late: How many of its records came after it was published; None when that is not known. Of one that was not
-            published, all its records.
-        records: The first of them, as topic-partition:offset.
+        published: The published result, as text.
+        archived: The result computed from the archive, as text.
+        late: The number of its records that were read after it was published; None when that is not known. All records
+            of a result that was not published.
+        records: The first of these records, as topic-partition:offset.
     """
 
     verdict: Verdict
@@ -45,11 +45,11 @@ class AuditReport:
     """The result of an audit.
 
     Attributes:
-        plan: What was audited.
-        counts: How many results there are of each verdict.
-        late: How many records are behind the differences, as far as is known.
+        plan: The plan of the audited span.
+        counts: The number of results of each verdict.
+        late: The number of late records of the differences, as far as it is known.
         differences: The first differences, by time.
-        fixed: How many were published again.
+        fixed: The number of corrected results.
     """
 
     plan: ReprocessPlan
@@ -60,12 +60,12 @@ class AuditReport:
 
     @property
     def different(self) -> int:
-        """How many results differ."""
+        """The number of results that differ."""
         return sum(self.counts[verdict] for verdict in DIFFERENT)
 
     @property
     def compared(self) -> int:
-        """How many results were compared."""
+        """The number of compared results."""
         return self.counts.total()
 
     def __repr__(self) -> str:
@@ -91,12 +91,11 @@ class AuditReport:
             lines.append(f"… and {self.different - len(rows):,} more")
         counts = self.counts
         lines.append(
-            f"{plural(self.compared, result)} compared, {self.different:,} differ{'s' * (self.different == 1)}: "
-            f"{counts['wrong']:,} wrong, {counts['missing']:,} missing, {counts['extra']:,} published though nothing "
-            f"is there; {plural(self.late, 'late record')}."
+            f"{plural(self.compared, result)} compared: {counts['wrong']:,} wrong, {counts['missing']:,} missing, "
+            f"{counts['extra']:,} unexpected; {plural(self.late, 'late record')}."
         )
         if self.fixed:
-            lines.append(f"{self.fixed:,} put right.")
+            lines.append(f"{plural(self.fixed, 'result')} corrected.")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:

@@ -39,46 +39,45 @@ class Computation:
     def results(self, number: int) -> "DataFrame":
         """Return the results of a slice, by its number.
 
-        Of windows they are those that start in the slice. Of sessions they are those that start in it and, in the first
-        slice, those that reach into it; others that were seen come along, so that they can be told from these: see
-        `is_mine`.
+        These are the windows that start in the slice, or the sessions that start in it and, for the first slice, those
+        that reach into it. The returned sessions may include others, which `belongs_to_slice` excludes.
         """
         results = results_of(self.plan.pipeline)
-        here = self.plan.slices[number]
+        span = self.plan.slices[number]
         match results:
             case Windows():
-                rows = self.plan.pipeline.transform(self.events(results.events(here)))
+                rows = self.plan.pipeline.transform(self.events(results.events(span)))
                 _require(rows, results.column)
-                return rows.where(self.is_mine(number))
+                return rows.where(self.belongs_to_slice(number))
             case Sessions():
-                rows = self.plan.pipeline.transform(self._sessions(results, here, first=number == 0))
+                rows = self.plan.pipeline.transform(self._sessions(results, span, first=number == 0))
                 for name in (*results.key, results.start, results.end):
                     _require(rows, name)
                 return rows
             case _:
                 assert_never(results)
 
-    def is_mine(self, number: int, prefix: str = "") -> "Column":
+    def belongs_to_slice(self, number: int, prefix: str = "") -> "Column":
         """Return the condition under which a result belongs to a slice; `prefix` as in `times`."""
         start, end = times(results_of(self.plan.pipeline), prefix)
-        here = self.plan.slices[number]
-        mine = start < timestamp(here.end)
+        span = self.plan.slices[number]
+        mine = start < timestamp(span.end)
         if number or isinstance(results_of(self.plan.pipeline), Windows):
-            return mine & (start >= timestamp(here.start))
-        return mine & (end >= timestamp(here.start))
+            return mine & (start >= timestamp(span.start))
+        return mine & (end >= timestamp(span.start))
 
-    def told(self, rows: "DataFrame", number: int) -> "DataFrame":
-        """Return those results of a slice that are to be told."""
-        return rows.where(self.is_told(number))
+    def publishable(self, rows: "DataFrame", number: int) -> "DataFrame":
+        """Return the results of a slice that should be published."""
+        return rows.where(self.is_publishable(number))
 
-    def is_told(self, number: int, prefix: str = "") -> "Column":
-        """Return the condition under which a result is to be told; `prefix` as in `times`.
+    def is_publishable(self, number: int, prefix: str = "") -> "Column":
+        """Return the condition under which a result should be published; `prefix` as in `times`.
 
-        It must be the slice's own, and closed unless open ones are wanted.
+        It must belong to the slice, and be closed unless open results are allowed.
         """
         results = results_of(self.plan.pipeline)
         closed = self.plan.closed_until(judge_open=self.plan.request.allow_open)
-        return self.is_mine(number, prefix) & ~is_open(results, closed, times(results, prefix)[1])
+        return self.belongs_to_slice(number, prefix) & ~is_open(results, closed, times(results, prefix)[1])
 
     def events(self, span: Span) -> "DataFrame":
         """Return the events of a span."""
@@ -95,34 +94,34 @@ class Computation:
         assert decoder is not None
         records = self.reader.read(self.spark, span, self.plan.decoded_alike)
         decoded = decode(records.where(F.col("topic") == self.plan.pipeline.topic), decoder)
-        # A filter that Spark moves before the decoding would parse each record many times; what is observed stays put.
+        # A filter that Spark pushes below the decoding would parse each record many times; `observe` prevents that.
         decoded = decoded.observe(f"respool-{uuid4().hex}", F.count("rejected").alias("rejected"))
         time = F.col(f"event.{quote(decoder.event_time)}")
         return decoded.where(
             F.col("rejected").isNull() & (time >= timestamp(span.start)) & (time < timestamp(span.end))
         )
 
-    def _sessions(self, sessions: Sessions, here: Span, first: bool) -> "DataFrame":
+    def _sessions(self, sessions: Sessions, span: Span, first: bool) -> "DataFrame":
         decoder = self.plan.pipeline.decode
         limits = self.reader.events
         assert decoder is not None
         assert limits is not None
-        return whole_sessions(sessions, decoder.event_time, self.events, here, limits, backward=first)
+        return whole_sessions(sessions, decoder.event_time, self.events, span, limits, backward=first)
 
 
 def check_windows(rows: "DataFrame", windows: Windows, pipeline: str) -> None:
-    """Raise PipelineError when results are of other windows than the pipeline says: they might be cut."""
-    found = rows.select(other_window(windows).alias("other")).where("other IS NOT NULL").first()
-    refuse_window(found and found.other, windows, pipeline)
+    """Raise PipelineError when results have other windows than the pipeline declares: they might be incomplete."""
+    row = rows.select(other_window(windows).alias("other")).where("other IS NOT NULL").first()
+    refuse_window(row and row.other, windows, pipeline)
 
 
 def other_window(windows: Windows, prefix: str = "") -> "Column":
-    """Return the start and end of a result's window, in microseconds, if it is none of these; else null."""
+    """Return the start and end of a result's window, in microseconds, if it is not one of `windows`; else null."""
     from pyspark.sql import functions as F
 
     tick = timedelta(microseconds=1)
     width, slide = windows.width_time // tick, windows.slide_time // tick
-    start, end = (F.unix_micros(one) for one in times(windows, prefix))
+    start, end = (F.unix_micros(time) for time in times(windows, prefix))
     regular = (end - start == width) & (F.pmod(start - windows.offset_time // tick, F.lit(slide)) == 0)
     return F.when(~F.coalesce(regular, F.lit(False)), F.struct(start.alias("start"), end.alias("end")))
 
@@ -130,15 +129,15 @@ def other_window(windows: Windows, prefix: str = "") -> "Column":
 def refuse_window(other: "Row | None", windows: Windows, pipeline: str) -> None:
     """Raise PipelineError when there is a result of another window."""
     if other is not None:
-        found = "null" if other.start is None else f"{timedelta(microseconds=other.end - other.start)} long"
+        what = "null" if other.start is None else f"{timedelta(microseconds=other.end - other.start)} long"
         raise PipelineError(
-            f"The pipeline {pipeline} says that its results are of {windows.describe()}, but its transform made a "
-            f"window that is {found} or begins elsewhere. Correct `results`, or the transform."
+            f"The pipeline {pipeline} declares results in {windows.describe()}, but its transform produced a window "
+            f"that is {what} or starts elsewhere. Correct `results`, or the transform."
         )
 
 
 def times(results: Windows | Sessions, prefix: str = "") -> "tuple[Column, Column]":
-    """Return the start and the end of results, whose columns may be in a struct that `prefix` names."""
+    """Return the start and the end of results; `prefix` names the struct of their columns, if they are in one."""
     from pyspark.sql import functions as F
 
     if isinstance(results, Windows):

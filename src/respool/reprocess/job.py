@@ -1,4 +1,4 @@
-"""A run: computes a plan slice by slice, and hands the results on."""
+"""Run a plan: compute it slice by slice, and publish the results."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from respool.errors import BrokerError
 from respool.identity import Identity
 from respool.kafka.cluster import KafkaCluster
 from respool.pipeline.results import Windows
-from respool.reprocess.comparison import Comparison, changes, keyed, uncompared
+from respool.reprocess.comparison import Comparison, as_changes, changes, keyed
 from respool.reprocess.computation import Computation, check_windows, other_window, refuse_window
 from respool.reprocess.plan import ReprocessPlan, results_of
 from respool.reprocess.runs import ReprocessManifest, Runs
@@ -22,20 +22,20 @@ from respool.spark.session import session_for
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-OnSlice = Callable[[int, int], None]  # how many slices are done, and of how many results the last one was
+OnSlice = Callable[[int, int], None]  # the number of slices done, and the number of results of the last slice
 
 
 @dataclass(frozen=True)
 class ReprocessJob:
-    """What a plan needs to be carried out.
+    """A plan with all that it needs to run.
 
     Attributes:
         spark: The application's session.
-        kafka: The cluster; None when none answers.
+        kafka: The cluster; None when no broker answers.
         settings: Where the home is.
         plan: The plan.
         reader: The archive, at the plan's version.
-        output: A folder to write to, in place of the pipeline's sink.
+        output: A folder to write to instead of the pipeline's sink.
     """
 
     spark: "SparkSession"
@@ -47,28 +47,28 @@ class ReprocessJob:
 
     @property
     def to(self) -> str:
-        """Where results go, for people."""
+        """Where results go, human-readable."""
         return f"folder {self.output}" if self.output else self.plan.pipeline.sink.describe()
 
     @property
     def destination(self) -> Identity:
-        """Where results go, as a run that was interrupted is recognized by it."""
+        """Where results go, to recognize an interrupted run."""
         return folder_identity(self.output) if self.output else identity_of(self.plan.pipeline.sink)
 
     def require_kafka(self) -> KafkaCluster:
-        """Return the cluster for what cannot do without."""
+        """Return the cluster; raise BrokerError when no broker answers."""
         if self.kafka is None:
-            raise BrokerError("No Kafka broker answers. Start it, or name it with --bootstrap-servers.")
+            raise BrokerError("No Kafka broker answers. Start one, or name one with --bootstrap-servers.")
         return self.kafka
 
 
 @dataclass(frozen=True)
 class Preview:
-    """What a run would publish.
+    """The results that a run would publish.
 
     Attributes:
-        results: How many results.
-        values: The values of the first ones.
+        results: The number of results.
+        values: The values of the first results.
     """
 
     results: int
@@ -76,43 +76,44 @@ class Preview:
 
 
 def preview(job: ReprocessJob, most: int, on_slice: OnSlice) -> Preview:
-    """Compute all slices and publish nothing; return how many results there are, and the first ones."""
+    """Compute all slices and publish nothing; return the number of results, and the first of them."""
     pipeline = job.plan.pipeline
     computation = Computation(session_for(job.spark, pipeline.timezone, pipeline.spark), job.plan, job.reader)
     count = 0
     values: list[str] = []
     for number in range(len(job.plan.slices)):
-        found = _preview_slice(computation, number, most - len(values))
-        count += found.results
-        values += found.values
-        on_slice(number + 1, found.results)
+        of_slice = _preview_slice(computation, number, most - len(values))
+        count += of_slice.results
+        values += of_slice.values
+        on_slice(number + 1, of_slice.results)
     return Preview(count, tuple(values))
 
 
 def _preview_slice(computation: Computation, number: int, most: int) -> Preview:
-    """Compute a slice, once: its results are counted and its windows checked while the first results are found."""
+    """Compute a slice once: count its results, check its windows, and return the first results."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
     pipeline = computation.plan.pipeline
     results = results_of(pipeline)
-    is_told = F.coalesce(computation.is_told(number, "row."), F.lit(False))
+    publishable = F.coalesce(computation.is_publishable(number, "row."), F.lit(False))
     other = other_window(results, "row.") if isinstance(results, Windows) else F.lit(None).cast("int")
-    rows = uncompared(pipeline.sink, computation.results(number))
-    rows = rows.select("key", F.col("value").cast("string").alias("value"), is_told.alias("told"), other.alias("other"))
-    seen = Observation()
-    rows = rows.observe(seen, F.count_if("told").alias("results"), F.min("other").alias("other"))
-    # Nothing may filter what is observed: Spark leaves a part of a plan out that cannot give a row, and what it would
-    # have observed is waited for forever. Hence results that are not told come last, and at least one row is wanted.
-    first = rows.orderBy(F.desc("told"), "key").limit(max(most, 1)).select("told", "value").collect()
+    rows = as_changes(pipeline.sink, computation.results(number))
+    value = F.col("value").cast("string").alias("value")
+    rows = rows.select("key", value, publishable.alias("publishable"), other.alias("other"))
+    observed = Observation()
+    rows = rows.observe(observed, F.count_if("publishable").alias("results"), F.min("other").alias("other"))
+    # Observed rows must not be filtered: Spark drops a part of a plan that cannot yield a row, and would then wait
+    # forever for its observation. So results that are not published are sorted last, and the limit is at least 1.
+    first = rows.orderBy(F.desc("publishable"), "key").limit(max(most, 1)).select("publishable", "value").collect()
     if isinstance(results, Windows):
-        refuse_window(seen.get["other"], results, pipeline.name)
-    return Preview(seen.get["results"], tuple([row.value for row in first if row.told][:most]))
+        refuse_window(observed.get["other"], results, pipeline.name)
+    return Preview(observed.get["results"], tuple([row.value for row in first if row.publishable][:most]))
 
 
 def reprocess(job: ReprocessJob, manifest: ReprocessManifest, runs: Runs, on_slice: OnSlice) -> ReprocessManifest:
-    """Compute what is left of a run and hand it on, slice by slice; return the finished run."""
-    assert job.reader.version == manifest.version  # all slices read the same
+    """Compute and publish the remaining slices of a run; return the finished run."""
+    assert job.reader.version == manifest.version  # all slices read the same version
     session = session_for(job.spark, job.plan.pipeline.timezone, job.plan.pipeline.spark)
     computation = Computation(session, job.plan, job.reader)
     with runs.held(manifest.run):
@@ -145,31 +146,31 @@ def _all_slices(
     for number in range(manifest.done, manifest.slices):
         with kept_slice(computation, number) as rows:
             if comparison is None:
-                found = uncompared(computation.plan.pipeline.sink, computation.told(rows, number))
+                slice_changes = as_changes(computation.plan.pipeline.sink, computation.publishable(rows, number))
             else:
                 published = published or comparison.published(rows.schema)
-                found = changes(comparison.verdicts(number, rows, published))
-            results, withdrawn = _hand_on(found, target, number)
+                slice_changes = changes(comparison.verdicts(number, rows, published))
+            results, withdrawn = _write_slice(slice_changes, target, number)
         manifest = manifest.after(results, withdrawn)
         runs.write(manifest)
         on_slice(manifest.done, results)
     return manifest
 
 
-def _hand_on(found: "DataFrame", target: ResultTarget, number: int) -> tuple[int, int]:
-    """Hand changes on, and return how many results they had, and how many withdrawals."""
+def _write_slice(changes: "DataFrame", target: ResultTarget, number: int) -> tuple[int, int]:
+    """Write the changes of a slice, and return the numbers of results and of withdrawals."""
     from pyspark.sql import functions as F
 
-    found = found.persist()
+    changes = changes.persist()
     try:
-        counts = found.agg(
+        counts = changes.agg(
             F.count("value"), F.count_if(F.col("value").isNull())
-        ).first()  # computed before anything goes out
+        ).first()  # computed before anything is written
         assert counts is not None
-        target.take(number, found)
+        target.write_slice(number, changes)
         return counts[0], counts[1]
     finally:
-        found.unpersist()
+        changes.unpersist()
 
 
 def _comparison(job: ReprocessJob, computation: Computation, write: WriteContext) -> Comparison | None:
@@ -182,7 +183,7 @@ def _comparison(job: ReprocessJob, computation: Computation, write: WriteContext
 
 @contextmanager
 def kept_slice(computation: Computation, number: int) -> "Iterator[DataFrame]":
-    """Yield the results of a slice, checked and kept for the length of a `with` block."""
+    """Yield the results of a slice, checked and persisted for the length of a `with` block."""
     pipeline = computation.plan.pipeline
     rows = computation.results(number).persist()
     try:

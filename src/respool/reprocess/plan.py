@@ -1,4 +1,4 @@
-"""What will be computed again, of what, and why it may not be. Plain data; nothing is read or written here."""
+"""The plan of a reprocessing run, and why it may be refused. Plain data; nothing is read or written here."""
 
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -22,15 +22,15 @@ _NEVER = datetime(1900, 1, 1, tzinfo=timezone.utc)
 
 @dataclass(frozen=True)
 class ReprocessRequest:
-    """What is asked for.
+    """What the user asks for.
 
     Attributes:
-        pipeline: Whose results.
-        asked: Which span of event time.
-        allow_open: Take results that the live query has not closed yet.
-        allow_partial: Take an archive that is known to lack records.
-        slice: How much event time is computed at once, about.
-        settings: Where the home, the archive and Kafka are.
+        pipeline: The pipeline whose results are computed.
+        asked: The span of event time.
+        allow_open: Include results that the live query has not closed yet.
+        allow_partial: Accept an archive that lacks records.
+        slice: The approximate span of event time that is computed at a time.
+        settings: The settings: the home, the archive and Kafka.
     """
 
     pipeline: Pipeline
@@ -43,19 +43,20 @@ class ReprocessRequest:
 
 @dataclass(frozen=True, repr=False)
 class ReprocessPlan:
-    """What will be computed.
+    """The computation of a span.
 
     Attributes:
-        request: What was asked for.
-        computed: The asked span, widened to whole windows. Sessions reach beyond it, as far as each goes.
-        slices: What is computed at once: of windows the spans of their starts, of sessions spans of event time.
+        request: What the user asks for.
+        computed: The requested span, widened to whole windows. Sessions may reach beyond it.
+        slices: The spans that are computed one after another: of the starts of windows, or of the event time of
+            sessions.
         table: The archive.
-        version: Its version.
-        reads: The files to be read, and their bytes; sessions may need more.
-        size: All files of the archive.
-        live: What the live query has done; None when there is none.
-        decoded_alike: The pipeline decodes records as the archive did.
-        to: Where results go, as text; None while that is open, or when nothing is written.
+        version: The version of the archive.
+        reads: The number and size of the files to read; sessions may need more.
+        size: The number and size of all files of the archive.
+        live: The live query; None when there is none.
+        decoded_alike: Whether the pipeline decodes records as the archive did.
+        to: Where results go, as text; None while that is undecided, or when nothing is written.
     """
 
     request: ReprocessRequest
@@ -119,12 +120,12 @@ class ReprocessPlan:
 
     @property
     def pipeline(self) -> Pipeline:
-        """Whose results."""
+        """The pipeline whose results are computed."""
         return self.request.pipeline
 
     @property
     def zone(self) -> ZoneInfo:
-        """The zone in which a person reads its times."""
+        """The zone in which times are shown."""
         return ZoneInfo(self.pipeline.timezone)
 
     @property
@@ -133,23 +134,23 @@ class ReprocessPlan:
         return self.live.watermark if self.live else None
 
     def closed_until(self, *, judge_open: bool) -> datetime | None:
-        """Return the time after which results are left out as open still; None when none is.
+        """Return the time after which results are skipped because they are still open; None to skip none.
 
         Args:
-            judge_open: Take open results, too.
+            judge_open: Whether to include open results.
         """
         if judge_open or self.live is None:
             return None
         return self.closed or _NEVER
 
     def notes(self) -> list[str]:
-        """Return what a reader of the plan should know besides."""
-        found = []
+        """Return what else the user should know."""
+        notes = []
         if self.live is None:
-            found.append("No live query of this pipeline has run here: that it has closed the span is not checked.")
+            notes.append("No live query of this pipeline has run here, so it was not checked that the span is closed.")
         if not self.decoded_alike:
-            found.append("The archive decodes records in another way: those that it rejected are tried again.")
-        return found
+            notes.append("The archive decodes records in another way: rejected records are decoded again.")
+        return notes
 
 
 def _span_json(span: Span) -> dict[str, str]:
@@ -159,26 +160,26 @@ def _span_json(span: Span) -> dict[str, str]:
 def results_of(pipeline: Pipeline) -> Windows | Sessions:
     """Return how a pipeline's results relate to event time; ReprocessError when they cannot be computed again."""
     match pipeline.results:
-        case Windows() | Sessions() as found:
-            return found
+        case Windows() | Sessions() as results:
+            return results
         case ArrivalDependent(why):
             raise ReprocessError(f"The pipeline {pipeline.name} cannot be reprocessed: {why}.")
         case None if isinstance(pipeline.sink, ArchiveSink):
             raise ReprocessError(
-                f"The pipeline {pipeline.name} cannot be reprocessed: it makes the archive, from which the results of "
-                "other pipelines are computed again. Name one of these; or to see whether the archive is complete: "
-                "respool archive verify."
+                f"The pipeline {pipeline.name} cannot be reprocessed: it writes the archive from which the results of "
+                "other pipelines are recomputed. Name one of those pipelines. To check whether the archive is "
+                "complete: respool archive verify."
             )
         case None:
             raise ReprocessError(
-                f"The pipeline {pipeline.name} does not say how its results relate to event time, so a span of them "
-                'cannot be computed again. If they are of windows, give it results=Windows("10 minutes") or the like; '
-                "if they are of sessions, results=Sessions(…)."
+                f"The pipeline {pipeline.name} does not declare how its results relate to event time, so they cannot "
+                'be recomputed for a span. Declare windows such as results=Windows("10 minutes"), or sessions with '
+                "results=Sessions(…)."
             )
 
 
 def make_plan(request: ReprocessRequest, reader: ArchiveReader, live: LiveQuery | None, now: datetime) -> ReprocessPlan:
-    """Return the plan of a request; ReprocessError or PipelineError when it cannot be done."""
+    """Return the plan of a request; raise ReprocessError or PipelineError when it is refused."""
     pipeline, asked = request.pipeline, request.asked
     results = results_of(pipeline)
     assert pipeline.decode is not None
@@ -212,20 +213,20 @@ def _refuse(plan: ReprocessPlan, archived: Span | None, closed_by: datetime, now
     zone, asked = plan.zone, plan.computed
     text = asked.text(zone)
     if plan.request.asked.start >= now:
-        raise ReprocessError(f"The span {text} is in the future. Give one that has passed.")
+        raise ReprocessError(f"The span {text} is in the future. Give a span that has passed.")
     if archived is None:
-        raise ReprocessError(f"The archive {plan.table} has no events yet. Let the pipeline that archives run first.")
+        raise ReprocessError(f"The archive {plan.table} has no events yet. Run the pipeline that archives first.")
     if not (archived.start < asked.end and asked.start < archived.end):
         raise ReprocessError(
-            f"The span {text} is outside the archive {plan.table}, whose events are of {archived.text(zone)}. "
-            "Give a span in it."
+            f"The span {text} is outside the archive {plan.table}, whose events are from {archived.text(zone)}. "
+            "Give a span within it."
         )
     if plan.request.allow_open:
         return
     if plan.live is None:
         if closed_by > now:
             raise ReprocessError(
-                f"The span {text} reaches into the future. Give one that has passed, or add --allow-open."
+                f"The span {text} reaches into the future. Give a span that has passed, or add --allow-open."
             )
         return
     closed = plan.closed

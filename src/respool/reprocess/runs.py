@@ -1,6 +1,6 @@
-"""What a run has done so far, kept so that it can go on after a stop, however it was stopped.
+"""The progress of runs, stored so that a run can be resumed after any interruption.
 
-HOME/reprocess/RUN/run.json   what the run computes, and how many of its slices are done
+HOME/reprocess/RUN/run.json   the run's task, and how many of its slices are done
 """
 
 import json
@@ -25,18 +25,18 @@ _FORMAT = 2  # 1, of earlier versions of respool, has sentences for `to` and `re
 
 
 @dataclass(frozen=True)
-class Task:
-    """What a run computes: two runs with the same task do the same.
+class ReprocessTask:
+    """What a run computes: runs with the same task compute the same.
 
     Attributes:
         pipeline: The pipeline's name.
-        start: The asked span's start, in ISO 8601.
-        end: Its end.
-        slice: Seconds of event time computed at once.
+        start: The start of the requested span, in ISO 8601.
+        end: The end of the span.
+        slice: The seconds of event time that are computed at a time.
         table: The archive.
         to: Where results go.
-        results: How results relate to event time; None when nothing is known.
-        timezone: The zone in which they are rendered.
+        results: How results relate to event time; None when it is not known.
+        timezone: The zone in which results are rendered.
     """
 
     pipeline: str
@@ -49,10 +49,10 @@ class Task:
     timezone: str
 
     @staticmethod
-    def of(plan: ReprocessPlan, to: Identity) -> "Task":
+    def of(plan: ReprocessPlan, to: Identity) -> "ReprocessTask":
         """Return the task of a plan."""
         pipeline, asked = plan.pipeline, plan.request.asked
-        return Task(
+        return ReprocessTask(
             pipeline=pipeline.name,
             start=asked.start.astimezone(timezone.utc).isoformat(),
             end=asked.end.astimezone(timezone.utc).isoformat(),
@@ -63,28 +63,28 @@ class Task:
             timezone=pipeline.timezone,
         )
 
-    def is_same(self, current: "Task") -> bool:
+    def is_same(self, current: "ReprocessTask") -> bool:
         """Return whether `current` computes the same as this recorded task."""
         return _differing(self, current) is None
 
 
 @dataclass(frozen=True)
 class ReprocessManifest:
-    """A run and how far it is.
+    """A run and its progress.
 
     Attributes:
-        run: Its id.
+        run: The run's id.
         task: What it computes.
-        version: The version of the archive that it reads, from its first slice to its last.
-        slices: How many slices there are.
-        done: How many of them are published, or made ready to be.
-        results: How many results these had.
-        withdrawn: How many results were taken back.
-        complete: All is published.
+        version: The version of the archive that all its slices read.
+        slices: The number of slices.
+        done: The number of slices that are published or staged.
+        results: The number of results in these slices.
+        withdrawn: The number of withdrawn results.
+        complete: Whether all is published.
     """
 
     run: str
-    task: Task
+    task: ReprocessTask
     version: int
     slices: int
     done: int = 0
@@ -93,50 +93,51 @@ class ReprocessManifest:
     complete: bool = False
 
     def after(self, results: int, withdrawn: int) -> "ReprocessManifest":
-        """Return it after one more slice."""
+        """Return the manifest after another slice."""
         return replace(self, done=self.done + 1, results=self.results + results, withdrawn=self.withdrawn + withdrawn)
 
 
 class Runs:
-    """The runs of a home."""
+    """The runs under a home."""
 
     def __init__(self, home: Path) -> None:
-        """Take the home."""
+        """Name the home."""
         self._folder = home / "reprocess"
 
-    def unfinished(self, task: Task) -> ReprocessManifest | None:
-        """Return a run of this task that was stopped before its end."""
+    def unfinished(self, task: ReprocessTask) -> ReprocessManifest | None:
+        """Return an unfinished run of this task; None when there is none."""
         for file in sorted(self._folder.glob(f"*/{_FILE}")):
-            found = self.read(file.parent.name)
-            if found is not None and found.task.is_same(task) and not found.complete:
-                return found
+            manifest = self.read(file.parent.name)
+            if manifest is not None and manifest.task.is_same(task) and not manifest.complete:
+                return manifest
         return None
 
     def begin(self, plan: ReprocessPlan, to: Identity, run: str | None) -> ReprocessManifest:
-        """Return the run that does a plan: one to go on with, or a new one. Nothing is written yet.
+        """Return the run for a plan: an unfinished run to resume, or a new run. Nothing is written yet.
 
         Args:
             plan: The plan.
             to: Where results go.
-            run: Its id; None to go on with an unfinished run of the same task, or else to derive one.
+            run: Its id; None to resume an unfinished run of the same task, or else to derive an id.
         """
-        task = Task.of(plan, to)
+        task = ReprocessTask.of(plan, to)
         if run is None:
-            found = self.unfinished(task)
+            existing = self.unfinished(task)
             asked = plan.request.asked
-            times = (f"{one.astimezone(timezone.utc):%Y%m%dT%H%M%SZ}" for one in (asked.start, asked.end))
+            times = (f"{time.astimezone(timezone.utc):%Y%m%dT%H%M%SZ}" for time in (asked.start, asked.end))
             run = f"{plan.pipeline.name}-{'-'.join(times)}-v{plan.version}"
         else:
             check_run_id(run)
-            found = self.read(run)
-            if found is not None and not found.task.is_same(task):
+            existing = self.read(run)
+            if existing is not None and not existing.task.is_same(task):
+                recorded = existing.task
                 raise ReprocessError(
-                    f"The run {run} is of {found.task.pipeline}, {found.task.start} to {found.task.end}, to the "
-                    f"{protocol.text_of(found.task.to)}: {_difference(found.task, task)}. Choose another --run-id."
+                    f"The run {run} computes {recorded.pipeline}, {recorded.start} to {recorded.end}, to the "
+                    f"{protocol.text_of(recorded.to)}: {_difference(recorded, task)}. Choose another --run-id."
                 )
-        # One that has published nothing yet may as well read what the archive has by now.
-        if found is not None and not found.complete and found.done:
-            return replace(found, task=task)
+        # A run that has published nothing yet may read the archive's current version.
+        if existing is not None and not existing.complete and existing.done:
+            return replace(existing, task=task)
         return ReprocessManifest(run, task, plan.version, len(plan.slices))
 
     @contextmanager
@@ -144,27 +145,27 @@ class Runs:
         """Keep other processes from the same run for the length of a `with` block."""
         held = lease.hold(str(self._folder / run), lease.JVM_PATIENCE)
         if held is None:
-            raise ReprocessError(f"The run {run} goes on in {lease.holder(str(self._folder / run))}. Wait for it.")
+            raise ReprocessError(f"The run {run} is running in {lease.holder(str(self._folder / run))}. Wait for it.")
         with held:
             yield
 
     def read(self, run: str) -> ReprocessManifest | None:
-        """Return a run; None when there is none of that id."""
+        """Return a run by id; None when there is no such run."""
         file = self._folder / run / _FILE
         try:
-            found = _manifest(Fields(parse_json(file.read_bytes())))
-            if found.run != run:
-                raise Malformed(f"it is of the run {found.run!a:.80}")
+            manifest = _manifest(Fields(parse_json(file.read_bytes())))
+            if manifest.run != run:
+                raise Malformed(f"it is of the run {manifest.run!a:.80}")
         except FileNotFoundError:
             return None
         except (Malformed, OSError) as error:
             raise ReprocessError(
-                f"{file} is damaged. Move the folder away; the run then starts anew. What is wrong: {error}."
+                f"{file} is damaged. Move the folder away; the run then starts again. Problem: {error}."
             ) from error
-        return found
+        return manifest
 
     def write(self, manifest: ReprocessManifest) -> None:
-        """Keep how far a run is."""
+        """Store the progress of a run."""
         folder = self._folder / manifest.run
         folder.mkdir(parents=True, exist_ok=True)
         new = folder / f"{_FILE}.new"
@@ -175,19 +176,21 @@ class Runs:
         new.replace(folder / _FILE)
 
 
-def _manifest(facts: Fields) -> ReprocessManifest:
-    form = facts.whole("format") if "format" in facts else 1
+def _manifest(fields: Fields) -> ReprocessManifest:
+    form = fields.whole("format") if "format" in fields else 1
     if form > _FORMAT:
-        raise Malformed(f"it is of format {form}; this respool supports {_FORMAT}: use a newer respool")
-    task = facts.nested("task")
+        raise Malformed(f"it has format {form}; this respool supports {_FORMAT}: use a newer respool")
+    task = fields.nested("task")
     texts = ("pipeline", "start", "end", "table", "timezone")
     to, relation = _identities(task) if form > 1 else _identities_from_text(task)
     numbers = ("version", "slices", "done", "results", "withdrawn")
     return ReprocessManifest(
-        run=facts.file_name("run"),
-        task=Task(slice=task.number("slice"), to=to, results=relation, **{name: task.text(name) for name in texts}),
-        complete=facts.flag("complete"),
-        **{name: facts.whole(name) for name in numbers},
+        run=fields.file_name("run"),
+        task=ReprocessTask(
+            slice=task.number("slice"), to=to, results=relation, **{name: task.text(name) for name in texts}
+        ),
+        complete=fields.flag("complete"),
+        **{name: fields.whole(name) for name in numbers},
     )
 
 
@@ -205,12 +208,12 @@ def _identities_from_text(task: Fields) -> tuple[Identity, Identity | None]:
 def check_run_id(run: str) -> None:
     """Raise ReprocessError when a run cannot have this id."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", run):
-        raise ReprocessError(f"'{run}' is no name for a run. Use letters, digits, dots, dashes, underscores.")
+        raise ReprocessError(f"Invalid run id '{run}'. Use letters, digits, '.', '-' and '_'.")
 
 
-def _differing(kept: Task, asked: Task) -> str | None:
-    """Return the name of the first field in which a task differs from a recorded one; None when none does."""
-    for entry in fields(Task):
+def _differing(kept: ReprocessTask, asked: ReprocessTask) -> str | None:
+    """Return the name of the first field in which a task differs from a recorded task; None if they are equal."""
+    for entry in fields(ReprocessTask):
         value, current = getattr(kept, entry.name), getattr(asked, entry.name)
         if isinstance(value, Identity) and isinstance(current, Identity):
             same = value.is_same(current)
@@ -221,7 +224,7 @@ def _differing(kept: Task, asked: Task) -> str | None:
     return None
 
 
-def _difference(kept: Task, asked: Task) -> str:
+def _difference(kept: ReprocessTask, asked: ReprocessTask) -> str:
     match _differing(kept, asked):
         case "to":
             return _unlike("to", protocol.text_of(kept.to), protocol.text_of(asked.to))

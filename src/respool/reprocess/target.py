@@ -1,4 +1,4 @@
-"""Where the results of a run go: to the pipeline's own sink, or to a folder."""
+"""The targets of a run: the pipeline's own sink, or a folder."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,44 +17,44 @@ if TYPE_CHECKING:
 
 
 class ResultTarget(Protocol):
-    """A place for the results of a run, slice by slice."""
+    """Receives the results of a run, slice by slice."""
 
-    def take(self, number: int, changes: "DataFrame") -> None:
-        """Take the results of a slice; taken again, they take the place of the first ones."""
+    def write_slice(self, number: int, changes: "DataFrame") -> None:
+        """Write the changes of a slice; written again, they replace the earlier changes."""
         ...
 
     def finish(self, slices: int) -> None:
-        """All slices were taken."""
+        """Finish after all slices are written."""
         ...
 
 
 @dataclass(frozen=True)
 class ImmediateTarget:
-    """A sink that is told at once.
+    """Publishes each slice immediately.
 
     Attributes:
-        tell: Tells it.
+        publish: Publishes changes.
     """
 
-    tell: "Callable[[DataFrame], None]"
+    publish: "Callable[[DataFrame], None]"
 
-    def take(self, number: int, changes: "DataFrame") -> None:
-        """Tell the results of a slice."""
-        self.tell(changes)
+    def write_slice(self, number: int, changes: "DataFrame") -> None:
+        """Publish the changes of a slice."""
+        self.publish(changes)
 
     def finish(self, slices: int) -> None:
-        """Nothing is left to do."""
+        """Do nothing: every slice is published."""
 
 
 @dataclass(frozen=True)
 class StagedTarget:
-    """A table or folder that gets all results in one go: until then they are kept beside it.
+    """Writes all slices to a table or folder in one commit; until then they are staged next to it.
 
     Attributes:
         spark: The pipeline's session.
         folder: The table's path or URL.
         run: The run's id.
-        write: Takes all results.
+        write: Writes all changes.
     """
 
     spark: "SparkSession"
@@ -63,18 +63,18 @@ class StagedTarget:
     write: "Callable[[DataFrame], None]"
 
     @property
-    def _ready(self) -> str:
-        return f"{self.folder.rstrip('/')}._respool-{self.run}"  # to overwrite a folder is to remove all in it
+    def _staged(self) -> str:
+        return f"{self.folder.rstrip('/')}._respool-{self.run}"  # not inside: overwriting a folder empties it
 
-    def take(self, number: int, changes: "DataFrame") -> None:
-        """Keep the results of a slice."""
-        changes.write.mode("overwrite").parquet(f"{self._ready}/{number:06}")
+    def write_slice(self, number: int, changes: "DataFrame") -> None:
+        """Stage the changes of a slice."""
+        changes.write.mode("overwrite").parquet(f"{self._staged}/{number:06}")
 
     def finish(self, slices: int) -> None:
-        """Write all results in one commit, and remove what was kept."""
-        ready = [f"{self._ready}/{number:06}" for number in range(slices)]
-        self.write(self.spark.read.parquet(*ready))
-        HadoopPath(self.spark, self._ready).delete()
+        """Write all changes in one commit, and remove the staged files."""
+        staged = [f"{self._staged}/{number:06}" for number in range(slices)]
+        self.write(self.spark.read.parquet(*staged))
+        HadoopPath(self.spark, self._staged).delete()
 
 
 def target_of(spark: "SparkSession", plan: ReprocessPlan, write: WriteContext) -> ResultTarget:
@@ -86,41 +86,40 @@ def target_of(spark: "SparkSession", plan: ReprocessPlan, write: WriteContext) -
             return StagedTarget(spark, sink.locate(write.home), write.run, lambda rows: sink.correct(rows, write))
         case FunctionSink():
             raise ReprocessError(
-                f"The pipeline {plan.pipeline.name} hands its results to a function, batch by batch. Write those of a "
-                "span to a folder with --output PATH."
+                f"The pipeline {plan.pipeline.name} passes its results to a function, batch by batch. Write the "
+                "results of a span to a folder with --output PATH."
             )
         case KeyedSink():
             return ImmediateTarget(lambda changes: sink.correct(changes, write))
-        case _:  # one that knows no keys, such as the console
+        case _:  # a sink without keys, such as the console
             return ImmediateTarget(lambda changes: sink.write(changes.select("row.*"), write))
 
 
 def folder_target(spark: "SparkSession", output: str, run: str) -> ResultTarget:
-    """Return a folder as a target: Parquet when its name says so, else a Delta table."""
+    """Return a folder as a target: Parquet if its name ends in .parquet, otherwise a Delta table."""
     kind = "parquet" if output.rstrip("/").endswith(".parquet") else "delta"
 
     def write(rows: "DataFrame") -> None:
-        found = rows.where("value IS NOT NULL").select("row.*")
-        writer = found.write.format(kind).mode("overwrite")
+        writer = rows.where("value IS NOT NULL").select("row.*").write.format(kind).mode("overwrite")
         (writer.option("overwriteSchema", "true") if kind == "delta" else writer).save(output)
 
     return StagedTarget(spark, output, run, write)
 
 
 def check_output(output: str) -> None:
-    """Raise ReprocessError when something is there already; a URL is left to `require_free`."""
+    """Raise ReprocessError when a path is not empty; `require_free` checks URLs."""
     if is_occupied(output):
         raise _occupied(output)
 
 
 def require_free(spark: "SparkSession", output: str) -> None:
-    """Raise ReprocessError when something is at a path or URL already, as Spark sees it."""
+    """Raise ReprocessError when a path or URL is not empty, as Spark sees it."""
     if is_occupied_for(spark, output):
         raise _occupied(output)
 
 
 def _occupied(output: str) -> ReprocessError:
     return ReprocessError(
-        f"{output} is there already. Name a new folder for the results; or, to go on with a run that was stopped while "
-        "it wrote there, name it with --run-id."
+        f"{output} already exists. Name a new folder for the results; or, to resume a run that was stopped while it "
+        "wrote there, name the run with --run-id."
     )

@@ -1,1 +1,1 @@
-"""The open sessions of many visits at once: a table of them, its log in Spark's state, and events packed for it."""
+"""Sessions of visits: their rules, a table of open sessions, its log in Spark's state, and packed events."""

@@ -1,11 +1,11 @@
-"""Visits to a web site, made up: the same plan gives the same bytes, always.
+"""Generate visits to a web site: the same plan always gives the same bytes.
 
-Several visits go on at the same time. Round after round each of them opens one page, some minutes after the one before;
-a visit that has seen all its pages ends, and another takes its place. An event looks like this:
+Several visits are active at the same time. In each round every visit opens a page, some minutes after the previous one;
+a visit that has opened all its pages ends, and another visit replaces it. An event looks like this:
 
   {"event_id": "click-17", "visit_id": "140444734049152_4", "event_time": "2024-01-01T01:02:00.000000", "page": "main"}
 
-Lateness, duplicates and malformed records change how the events arrive, never which events there are: the set of good
+Lateness, duplicates and malformed records change how the events arrive, not which events exist: the set of good
 events depends on the seed, the count, the visits, the pages and the start alone.
 """
 
@@ -20,34 +20,34 @@ from itertools import count
 from respool.errors import SettingsError
 from respool.kafka.producer import Message
 
-# A round moves the clock on by 5 minutes, and each visit is somewhere in those 5. So undisturbed events are at most 4
+# A round advances the clock by 5 minutes, and each visit has its page within them. So undisturbed events are at most 4
 # minutes out of order, and the pages of a visit less than 10 minutes apart: no watermark or session gap of the visits
-# pipelines cuts them.
+# pipelines separates them.
 _ROUND = 5
 _KINDS = ("main", "home", "index", "about", "contact", "categories")
 _NUMBERS = range(1, 21)
 _PAGES = tuple(
     page.encode()
     for number in _NUMBERS
-    for page in (*_KINDS, f"category_{number}", f"page_{number}")  # every kind as often as any other
+    for page in (*_KINDS, f"category_{number}", f"page_{number}")  # each kind equally often
 )
 _DUPLICATE_DISTANCE = 100
 
 
 @dataclass(frozen=True)
 class VisitsPlan:
-    """What to generate.
+    """The visits to generate.
 
     Attributes:
-        count: How many good events; None for no end.
-        visits: How many visits go on at the same time.
-        pages_per_visit: How many pages a visit has: from half of this number to one and a half times it.
-        start: The event time of the first round, aware. Event times name no zone; they are written in this one's.
-        seed: Another seed gives other visits.
-        late: The fraction of the events that are held back while the stream goes on.
+        count: The number of good events; None for no end.
+        visits: The number of visits that are active at the same time.
+        pages_per_visit: The average number of pages of a visit; a visit has from half to one and a half times as many.
+        start: The event time of the first round, aware. Event times are written in its zone, without naming it.
+        seed: The seed; another seed gives other visits.
+        late: The fraction of the events that are held back while the stream continues.
         lateness: The longest that an event is held back, in event time.
-        duplicates: The fraction of the events that come a second time, byte for byte.
-        malformed: How many records that cannot be decoded are added, as a fraction of the events.
+        duplicates: The fraction of the events that are sent a second time, byte for byte.
+        malformed: The number of added records that cannot be decoded, as a fraction of the events.
     """
 
     count: int | None = None
@@ -61,7 +61,7 @@ class VisitsPlan:
     malformed: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse a plan that cannot be carried out."""
+        """Raise SettingsError when a value is invalid."""
         if self.count is not None and self.count < 0:
             raise SettingsError(f"count is {self.count}; expected 0 or more, or none for no end.")
         for name in ("visits", "pages_per_visit"):
@@ -88,7 +88,7 @@ def generate(plan: VisitsPlan) -> Iterator[Message]:
 
 
 def _random(plan: VisitsPlan, purpose: str) -> random.Random:
-    """Return a generator of its own for each purpose, so that no option shifts what another one draws."""
+    """Return a separate generator for each purpose, so that no option changes what another option draws."""
     return random.Random(f"{purpose} {plan.seed}")
 
 
@@ -106,7 +106,7 @@ def _events(plan: VisitsPlan) -> Iterator[tuple[int, Message]]:
     for round_number in count():
         times = _times(plan.start, round_number)
         choices = len(times)
-        # The slots come first: zip stops at the end of a round without taking a click that it cannot use.
+        # The slots are first: zip then stops at the end of a round without consuming a click that it cannot use.
         for slot, click in zip(range(plan.visits), clicks, strict=False):
             if not pages_left[slot]:
                 visits[slot] = b"%d_%d" % (number, started)
@@ -137,13 +137,13 @@ def _times(start: datetime, round_number: int) -> list[tuple[int, bytes]]:
 
 
 def _wall_clock(start: datetime, minutes: int) -> datetime:
-    """Return what a clock in the zone of `start` shows so many minutes later, without the zone."""
+    """Return the local time in the zone of `start` so many minutes later, without the zone."""
     moment = start.astimezone(timezone.utc) + timedelta(minutes=minutes)
     return moment.astimezone(start.tzinfo).replace(tzinfo=None)
 
 
 def _held_back(events: Iterable[tuple[int, Message]], plan: VisitsPlan) -> Iterator[Message]:
-    """Yield all events, some of them only once event time has moved on by a delay."""
+    """Yield all events, some of them after event time has advanced by a delay."""
     draw = _random(plan, "late").random
     longest = plan.lateness / timedelta(minutes=1)
     held: list[tuple[float, int, Message]] = []
@@ -160,7 +160,7 @@ def _held_back(events: Iterable[tuple[int, Message]], plan: VisitsPlan) -> Itera
 
 
 def _repeated(messages: Iterable[Message], plan: VisitsPlan) -> Iterator[Message]:
-    """Yield all messages, some of them a second time some way later."""
+    """Yield all messages, some of them a second time later."""
     chance = _random(plan, "duplicates")
     waiting: list[tuple[int, int, Message]] = []
     for position, message in enumerate(messages):
@@ -174,7 +174,7 @@ def _repeated(messages: Iterable[Message], plan: VisitsPlan) -> Iterator[Message
 
 
 def _with_malformed(messages: Iterable[Message], plan: VisitsPlan) -> Iterator[Message]:
-    """Yield all messages, and records that cannot be decoded in between, every kind in its turn."""
+    """Yield all messages, with records between them that cannot be decoded, each kind in turn."""
     draw = _random(plan, "malformed").random
     added = 0
     for message in messages:

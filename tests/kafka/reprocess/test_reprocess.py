@@ -1,4 +1,4 @@
-"""A span computed again beside the live query: published, audited, put right, stopped, continued, refused."""
+"""A span reprocessed next to the live query: published, audited, corrected, stopped, resumed, refused."""
 
 import json
 import signal
@@ -91,7 +91,7 @@ def test_a_window_is_put_right_under_the_same_key(make: MakeStage) -> None:
             "respool-run-id": b"again",
         }
     assert dict(here.audit(*SPAN).counts) == {"same": 1}
-    # The live query goes on as if nothing had happened.
+    # The live query continues as if nothing had happened.
     here.send(click("11:00:00"))
     here.live()
     assert dict(here.audit("2025-09-04T07:00:00", "2025-09-04T10:00:00").counts) == {"same": 3, "missing": 1}
@@ -333,7 +333,7 @@ def test_an_archive_that_begins_too_late_is_reported(make: MakeStage) -> None:
     for answer in client.delete_records([TopicPartition(here.pipeline.topic, 0, 1)]).values():
         answer.result()
     here.batches([click("08:30:00")], [click("08:31:00")])
-    with pytest.raises(ReprocessError, match="begins with offset 1 of partition 0"):
+    with pytest.raises(ReprocessError, match="starts at offset 1 of partition 0"):
         here.reprocess(*SPAN)
     assert here.reprocess(*SPAN, allow_partial=True).results == 1
 

@@ -151,7 +151,7 @@ def browser_windows(ran: Ran, batch: int) -> Rows:
 
 
 def counted_windows(ran: Ran, batch: int) -> Rows:
-    """Windows that are open still are in no result: they are counted here, and must be told later as they are."""
+    """Windows that are open still are in no result: they are counted here, and must be published later as they are."""
     counts: dict[datetime, int] = {}
     for number in range(batch + 1):
         for part in visits()[ran.parts[number - 1] if number else 0 : ran.parts[number]]:

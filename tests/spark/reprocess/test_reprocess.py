@@ -57,7 +57,7 @@ def published(computation: Computation) -> list[dict[str, Any]]:
     """All results of all slices, in the order of their times."""
     results: list[dict[str, Any]] = []
     for number in range(len(computation.plan.slices)):
-        rows = computation.told(computation.results(number), number)
+        rows = computation.publishable(computation.results(number), number)
         results += rows.toArrow().to_pylist()
     return results
 
@@ -255,7 +255,7 @@ def test_windows_that_are_not_as_declared_are_refused(spark: "SparkSession", tmp
     computation = computation_of(spark, ReprocessRequest(pipeline, span(at("07:00:00"), at("07:10:00"))), table)
     windows = results_of(pipeline)
     assert isinstance(windows, Windows)
-    with pytest.raises(PipelineError, match="1:00:00 long or begins elsewhere"):
+    with pytest.raises(PipelineError, match="1:00:00 long or starts elsewhere"):
         check_windows(computation.results(0), windows, pipeline.name)
     other = replace(visit_counts(topic="declared"), results=Windows("10 minutes", column="windows"))
     with pytest.raises(PipelineError, match="no column windows"):
@@ -361,7 +361,7 @@ def test_a_preview_refuses_windows_that_are_not_as_declared(spark: "SparkSession
     asked = span(at("07:00:00"), at("07:10:00"))
     other = replace(pipeline, transform=partial(count_windows, window="1 hour"))
     for most in (20, 0):
-        with pytest.raises(PipelineError, match="1:00:00 long or begins elsewhere"):
+        with pytest.raises(PipelineError, match="1:00:00 long or starts elsewhere"):
             previewed(spark, ReprocessRequest(other, asked), table, most)
     # No window belongs to a slice if it has no start; the plan is then known to give nothing.
     assert previewed(spark, ReprocessRequest(replace(pipeline, transform=without_window), asked), table, 20) == Preview(
@@ -378,7 +378,7 @@ def test_an_archive_that_begins_late_is_refused(spark: "SparkSession", tmp_path:
     request = ReprocessRequest(visit_counts(topic=topic), span(at("07:00:00"), at("07:10:00")))
     closed = SEVEN + timedelta(hours=1)
     for live in (LiveQuery("here", 5, closed, {0: 2, 1: 5}), None):
-        with pytest.raises(ReprocessError, match=f"begins with offset 3 of partition 1 of {topic}, at 2025-09-04"):
+        with pytest.raises(ReprocessError, match=f"starts at offset 3 of partition 1 of {topic}, at 2025-09-04"):
             check_beginning(spark, reader, make_plan(request, reader, live, NOW))
     check_beginning(spark, reader, make_plan(request, reader, LiveQuery("here", 5, closed, {0: 2}), NOW))
     write_part(tmp_path, topic, [(1, 0, SEVEN + timedelta(minutes=6))])

@@ -238,7 +238,7 @@ def test_show_reports_the_contents(table: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert f"Archive {table}" in lines
-    assert "Event times the field event_time; those that name no zone in Europe/Paris" in lines
+    assert "Event times the field event_time; times without a zone in Europe/Paris" in lines
     assert "Span 2025-09-04T07:00Z to 2025-09-04T09:00Z, 2 hours" in lines
     assert "Records 6, 1 of them rejected" in lines
     assert "visits 0 0 to 5 5 0 2 1" in lines

@@ -22,7 +22,7 @@ from support.checkpoints import settled, written
 
 PROVIDER = "com.example.CloudStateStoreProvider"
 CONF = "spark.sql.streaming."
-# The settings that each version of Spark keeps in offsets, beside those of the versions before it.
+# The settings that each version of Spark keeps in offsets, in addition to those of the versions before it.
 KEPT = {
     "2.3 or older": ["spark.sql.shuffle.partitions", f"{CONF}stateStore.providerClass"],
     "2.4": [f"{CONF}aggregation.stateFormatVersion", f"{CONF}multipleWatermarkPolicy"],

@@ -116,7 +116,7 @@ def test_a_rewind_for_programs(run: Command, checkpoint: Path) -> None:
 
 @pytest.fixture
 def cut_off(checkpoint: Path) -> Path:
-    """A checkpoint whose rewind was cut off half-way."""
+    """A checkpoint whose rewind was interrupted half-way."""
     files = LocalWriter(checkpoint)
     request = RewindRequest(LastBatches(2), words="--last 2")
     journal = plan_rewind(

@@ -1,4 +1,4 @@
-"""`respool reprocess` and `respool audit`, as far as they get without Spark: what is refused, and how it is told."""
+"""`respool reprocess` and `respool audit` before Spark starts: what is refused, and how it is reported."""
 
 import os
 import subprocess
@@ -50,7 +50,7 @@ def archive(tmp_path: Path) -> str:
 
 
 def refuses(result: "subprocess.CompletedProcess[str]", folder: Path, *expected: str, code: int = 1) -> None:
-    """Expect one message that tells all of this and nothing else, and that nothing was made."""
+    """Expect one message with all of these texts and nothing else, and that nothing was made."""
     assert result.returncode == code, result.stderr
     assert result.stdout == ""
     for words in expected:
@@ -100,9 +100,9 @@ def test_a_span_that_cannot_be_read_is_refused(
 PIPELINES = [
     ("audit", ("sessions", "--set", "rule=timer"), ("sessions depend on the batches", "use the rule gap")),
     ("reprocess", ("browser-stats-stateless",), ("each batch is counted on its own",)),
-    ("audit", ("micro-batch",), ("has no results to put right",)),
-    ("reprocess", ("visits-archive",), ("it makes the archive", "respool archive verify")),
-    ("audit", ("browser-visits-archive",), ("it makes the archive",)),
+    ("audit", ("micro-batch",), ("has no results to correct",)),
+    ("reprocess", ("visits-archive",), ("it writes the archive", "respool archive verify")),
+    ("audit", ("browser-visits-archive",), ("it writes the archive",)),
 ]
 
 
@@ -137,7 +137,9 @@ orders = Pipeline(
 
 def test_a_pipeline_without_declared_results_is_refused_with_an_explanation(run: Run, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN)
-    refuses(run("reprocess", "mine:orders", *SPAN), tmp_path, "The pipeline orders does not say", "results=Windows(")
+    refuses(
+        run("reprocess", "mine:orders", *SPAN), tmp_path, "The pipeline orders does not declare", "results=Windows("
+    )
 
 
 @pytest.mark.parametrize("command", HELP)

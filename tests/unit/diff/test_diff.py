@@ -86,7 +86,7 @@ def test_outputs_are_resolved_by_what_a_user_calls_them(
     for name in ("mine", str(where)):
         output = find(name)
         assert (output.address, output.key, output.pipeline) == (f"delta:{results}", ("id",), "mine")
-        assert output.reach == QueryPosition(str(where), None, None, {})
+        assert output.position == QueryPosition(str(where), None, None, {})
     for name in ("counts", "delta:counts", results, f"delta:{results}"):
         assert find(name) == ComparedOutput("delta", results)
     for name in ("other", "delta:other", other):
@@ -108,7 +108,7 @@ def test_an_unknown_output_is_refused(run: Run, settings: Settings, tmp_path: Pa
         ("foreign",): "is the checkpoint of a query that respool did not start: nothing tells where it writes",
         (here,): f"A and B are both the table {here}",
         (table(tmp_path / "there", id=1, n=1), "--since-batch", "3"): "rows of tables tell none",
-        (table(tmp_path / "there", id=1, n=1), "--since-version", "3"): f"{here} has no version 3: its newest is 0",
+        (table(tmp_path / "there", id=1, n=1), "--since-version", "3"): f"{here} has no version 3; its newest is 0",
         (table(tmp_path / "there", id=1, n=1), "--since-time", "noon"): "'noon' is not a time",
         (table(tmp_path / "there", id=1, n=1), "--key", "idd"): "has no column idd. Did you mean 'id'?",
         (table(tmp_path / "there", id=1, n=1), "--output", "here"): "here is there already",

@@ -1,4 +1,4 @@
-"""A rewind that is cut off at any step is as before, or is finished by the same command, or taken back."""
+"""A rewind interrupted at any step leaves the checkpoint unchanged, or is finished by the same command, or undone."""
 
 import os
 import shutil

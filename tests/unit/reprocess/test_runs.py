@@ -1,4 +1,4 @@
-"""Runs of `respool reprocess` as they are kept: which one a command begins, and which it goes on with."""
+"""Runs of `respool reprocess` as they are kept: which run a command starts, and which it resumes."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from respool.archive.table import Size
 from respool.errors import ReprocessError
 from respool.pipeline.results import Windows
 from respool.reprocess.plan import ReprocessPlan, ReprocessRequest
-from respool.reprocess.runs import ReprocessManifest, Runs, Task
+from respool.reprocess.runs import ReprocessManifest, ReprocessTask, Runs
 from respool.sinks.protocol import folder_identity, kafka_identity
 from respool.times import Span
 from respool.visits.counts import visit_counts
@@ -37,7 +37,7 @@ def runs(tmp_path: Path) -> Runs:
 
 def test_the_name_of_a_run_says_what_it_computes(runs: Runs, tmp_path: Path) -> None:
     begun = runs.begin(plan_for(), TO, None)
-    assert begun == ReprocessManifest(DERIVED, Task.of(plan_for(), TO), version=3, slices=3)
+    assert begun == ReprocessManifest(DERIVED, ReprocessTask.of(plan_for(), TO), version=3, slices=3)
     assert (begun.task.pipeline, begun.task.to, begun.task.slice) == ("visit-counts", TO, 1200.0)
     paris = timezone(timedelta(hours=2))
     assert runs.begin(plan_for(SEVEN.astimezone(paris)), TO, None) == begun
@@ -85,14 +85,14 @@ def test_a_complete_run_starts_over(runs: Runs) -> None:
 def test_a_run_of_another_task_is_not_gone_on_with(runs: Runs, other: ReprocessPlan) -> None:
     runs.write(runs.begin(plan_for(), TO, None).after(6, 0))
     begun = runs.begin(other, TO, None)
-    assert (begun.done, begun.task) == (0, Task.of(other, TO))
+    assert (begun.done, begun.task) == (0, ReprocessTask.of(other, TO))
 
 
 def test_a_name_belongs_to_one_task(runs: Runs) -> None:
     runs.write(runs.begin(plan_for(), TO, "mine").after(1, 0))
     with pytest.raises(ReprocessError, match="its to is Kafka topic visits_counter, here it is folder /out"):
         runs.begin(plan_for(), folder_identity("/out"), "mine")
-    with pytest.raises(ReprocessError, match=r"mine is of visit-counts, 2025-09-04T07.*Choose another --run-id"):
+    with pytest.raises(ReprocessError, match=r"mine computes visit-counts, 2025-09-04T07.*Choose another --run-id"):
         runs.begin(plan_for(SEVEN + timedelta(hours=1)), TO, "mine")
     with pytest.raises(ReprocessError, match="its results is windows of 10 minutes, here it is windows of 5 minutes"):
         runs.begin(plan_for(window="5 minutes"), TO, "mine")
@@ -100,7 +100,7 @@ def test_a_name_belongs_to_one_task(runs: Runs) -> None:
 
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "../mine", "with space", "-x", "é", "a" * 201, "mine\n"])
 def test_a_name_that_is_no_folder_is_refused(runs: Runs, tmp_path: Path, name: str) -> None:
-    with pytest.raises(ReprocessError, match="is no name for a run"):
+    with pytest.raises(ReprocessError, match="Invalid run id"):
         runs.begin(plan_for(), TO, name)
     assert list(tmp_path.iterdir()) == []
 
@@ -121,7 +121,10 @@ def test_a_damaged_run_is_reported(runs: Runs, tmp_path: Path, text: str) -> Non
 
 def test_a_run_is_held_by_one_process_at_a_time(runs: Runs, tmp_path: Path) -> None:
     with runs.held("mine"):
-        with pytest.raises(ReprocessError, match=f"The run mine goes on in process {os.getpid()}"), runs.held("mine"):
+        with (
+            pytest.raises(ReprocessError, match=f"The run mine is running in process {os.getpid()}"),
+            runs.held("mine"),
+        ):
             pytest.fail("held twice")
         with runs.held("other"):
             pass

@@ -1,4 +1,4 @@
-"""What is brought into a checkpoint names files by that checkpoint's address."""
+"""Files installed in a checkpoint name other files by that checkpoint's address."""
 
 import json
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ def test_what_names_no_schema_stays(tmp_path: Path) -> None:
         assert moved_to(str(tmp_path), text) == text
 
 
-# What is brought in
+# What is installed
 
 RUN = "state/0/_metadata/v2/0"
 LOG = "_schema_log_a/0"

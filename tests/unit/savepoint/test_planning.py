@@ -39,8 +39,8 @@ AHEAD = (
     "includes them."
 )
 UNKNOWN = (
-    "Source 0 reads files. The files that it has read since are not recorded, so it was not checked whether they "
-    "still exist: Spark skips missing files without an error."
+    "Source 0 reads files. The files that it has read since are not recorded, so it was not checked whether they still "
+    "exist: Spark skips missing files without an error."
 )
 CODE: dict[str, Any] = {"code": {"f": "1"}, "settings": {"watermark": "1 minute"}}
 PIPELINE = RunRecord("visits", "visits", "topic a", "writes again", output="kafka:a", fingerprint=CODE)
@@ -272,7 +272,7 @@ def test_a_restored_checkpoint_records_its_pipeline(tmp_path: Path, there: str) 
 
 
 def files_read(root: Path, batches: int, query: str = QUERY) -> dict[str, str | bytes]:
-    """The files of a query that reads one file in each batch, from a folder beside it."""
+    """The files of a query that reads one file in each batch, from a folder next to it."""
     files: dict[str, str | bytes] = {"metadata": f'{{"id":"{query}"}}'}
     for batch in range(batches):
         written(root, {f"in/{batch}": "x"})

@@ -191,7 +191,7 @@ def test_a_savepoint_of_another_query_is_not_restored_by_mistake(
 
 
 def _damages(savepoint: Savepoint) -> Iterator[tuple[Path, bytes | None, str]]:
-    """Ways to damage a savepoint: a file, what is in it then, and what is told."""
+    """Ways to damage a savepoint: a file, its damaged content, and the expected message."""
     data = Path(savepoint.data)
     state = next(file for file in sorted(data.rglob("*.changelog")))
     whole = state.read_bytes()
@@ -283,7 +283,7 @@ def test_a_rewind_while_files_are_copied_is_noticed_and_two_lives_are_not_mixed(
         return SinkPosition("console")
 
     made = create.create(SavepointRequest(str(checkpoint), "one", 5), store, rewind_once)
-    assert seen_at == [13, 8]  # it was begun anew
+    assert seen_at == [13, 8]  # it was started again
     assert not verify(made).wrong
 
 

@@ -128,6 +128,10 @@ class Journal:
     asked: Identity | None = None
     origin: Origin | None = field(default=None, compare=False)  # two journals are equal when they make the same change
 
+    def __repr__(self) -> str:
+        """Return the change in one line."""
+        return f"Journal({self.id!r}, {self.operation!r}, batch={self.batch})"
+
     @property
     def moves(self) -> list[Move]:
         """Its moves of files of the checkpoint and of a file sink."""

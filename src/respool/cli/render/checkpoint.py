@@ -13,7 +13,7 @@ from respool.text import labelled
 
 if TYPE_CHECKING:
     from respool.checkpoint.journal.apply import Leftover
-    from respool.operations.checkpoint import CheckpointReport, CheckpointStatus, PurgeResult
+    from respool.operations.checkpoint_results import CheckpointReport, CheckpointStatus, PurgeResult
     from respool.savepoint.manifest import SavepointManifest
 
 _WIDTH = 60  # of the timeline

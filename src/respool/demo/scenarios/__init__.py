@@ -4,8 +4,8 @@ from respool.demo.scenarios import browsers, early_writer, fork, micro_batch, re
 from respool.demo.steps import Scenario
 
 SCENARIOS: dict[str, Scenario] = {
-    one.name: one
-    for one in (
+    scenario.name: scenario
+    for scenario in (
         reprocessor.SCENARIO,
         windows.SCENARIO,
         micro_batch.SCENARIO,

@@ -1,4 +1,4 @@
-"""The same statistics by browser, stateless and stateful, and what the watermark lets in."""
+"""The same statistics by browser, stateless and stateful, and which late events the watermark accepts."""
 
 from respool.demo.steps import (
     AwaitBatch,
@@ -6,11 +6,11 @@ from respool.demo.steps import (
     Command,
     ExpectNothingNew,
     ExpectRecords,
+    Narrate,
     Scenario,
     Send,
     Start,
     Stop,
-    Tell,
 )
 
 
@@ -41,19 +41,19 @@ _STATELESS, _STATEFUL = "browser-stats-stateless", "browser-stats-stateful"
 
 SCENARIO = Scenario(
     name="browsers",
-    title="Statistics by browser: a stateless job forgets, a stateful one adds up, within a watermark",
+    title="Statistics by browser: a stateless job counts each batch, a stateful job adds up within a watermark",
     steps=(
         Command(("topic", "create", "visits", "--partitions", "2")),
-        Tell("The stateless job: every batch counts for itself."),
+        Narrate("The stateless job: every batch is counted on its own."),
         Start((_STATELESS, "--trigger", "1s", "--no-dead-letter")),
         AwaitBatch(_STATELESS, 0),
         _FIRST,
         ExpectRecords(_STATELESS, _FIRST_STATS),
-        Tell("Two more Firefox visits of the same window: it says 2, for it has forgotten the first."),
+        Narrate("Two more Firefox visits of the same window: it counts 2, without the first."),
         _SECOND,
         ExpectRecords(_STATELESS, (_stats("Firefox", "10:00", "10:05", 2, "10:03"),)),
         Stop(),
-        Tell("The stateful job, on an empty broker, with the same visits."),
+        Narrate("The stateful job, on an empty broker, with the same visits."),
         Command(("broker", "reset", "--yes")),
         Command(("broker", "start")),
         Command(("topic", "create", "visits", "--partitions", "2")),
@@ -61,20 +61,20 @@ SCENARIO = Scenario(
         AwaitBatch(_STATEFUL, 0),
         _FIRST,
         ExpectRecords(_STATEFUL, _FIRST_STATS),
-        Tell("The same two Firefox visits: it says 3."),
+        Narrate("The same two Firefox visits: it counts 3."),
         _SECOND,
         ExpectRecords(_STATEFUL, (_stats("Firefox", "10:00", "10:05", 3, "10:03"),)),
-        Tell("An old visit, but not older than the watermark allows: it opens a window."),
+        Narrate("An old visit, but not older than the watermark allows: it opens a window."),
         _visits(("Firefox", "09:40")),
         ExpectRecords(_STATEFUL, (_stats("Firefox", "09:40", "09:45", 1, "09:40"),)),
-        Tell("One from before the watermark: nothing comes out."),
+        Narrate("A visit from before the watermark: nothing is published."),
         _visits(("Firefox", "09:30")),
         ExpectNothingNew(_STATEFUL, _STATEFUL),
-        Tell("10:30 moves the watermark to 10:10."),
+        Narrate("10:30 moves the watermark to 10:10."),
         _visits(("Firefox", "10:30")),
         ExpectRecords(_STATEFUL, (_stats("Firefox", "10:30", "10:35", 1, "10:30"),)),
         AwaitWatermark(_STATEFUL, "2024-10-06 10:10:00Z"),
-        Tell("10:00 had a window once; the watermark has closed it, and nothing comes out."),
+        Narrate("The window of 10:00 existed; the watermark has closed it, and nothing is published."),
         _visits(("Firefox", "10:00")),
         ExpectNothingNew(_STATEFUL, _STATEFUL),
         Stop(),

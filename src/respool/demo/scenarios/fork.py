@@ -1,6 +1,6 @@
-"""A changed session rule goes to a fork, which replays what came since a savepoint; diffed, then promoted."""
+"""A fork runs a changed session rule on the records since a savepoint; it is compared, then promoted."""
 
-from respool.demo.steps import AwaitBatch, Command, ExpectCommand, ExpectRecords, Scenario, Send, Start, Stop, Tell
+from respool.demo.steps import AwaitBatch, Command, ExpectCommand, ExpectRecords, Narrate, Scenario, Send, Start, Stop
 
 
 def _visits(*visits: tuple[int, str]) -> Send:
@@ -24,20 +24,20 @@ _FORK = ("--from-savepoint", "yesterday", "--sink-suffix", "-v2")
 
 SCENARIO = Scenario(
     name="fork",
-    title="A changed session rule goes to a fork, replays what came since yesterday, is compared, and is promoted",
+    title="A fork runs a changed session rule on the records since yesterday; it is compared, then promoted",
     steps=(
         Command(("topic", "create", "visits", "--partitions", "2")),
-        Tell("Sessions, live: pages of a visit more than 10 minutes apart belong to two sessions."),
+        Narrate("Sessions, live: pages of a visit more than 10 minutes apart belong to two sessions."),
         Start(("sessions", "--trigger", "1s", "--no-dead-letter")),
         AwaitBatch("sessions", 0),
         _visits((1, "07:00"), (1, "07:05")),
         ExpectRecords(_TOPIC, (_session(1, "07:00", "07:05", 2),)),
         AwaitBatch("sessions", 2),
-        Tell("A savepoint, while the query runs. The session of visit 1 is open in it."),
+        Narrate("Create a savepoint while the query runs. The session of visit 1 is open in it."),
         ExpectCommand(
             ("savepoint", "create", "sessions", "yesterday", "--reason", "before the new rule"), 0, ("at batch 2",)
         ),
-        Tell("Visits go on. Visit 1 comes back after 15 minutes: a second session, by the rule."),
+        Narrate("More visits. Visit 1 returns after 15 minutes: a second session, by the rule."),
         _visits((1, "07:20"), (2, "07:20"), (2, "07:24"), (3, "08:30")),
         ExpectRecords(
             _TOPIC,
@@ -50,8 +50,9 @@ SCENARIO = Scenario(
                 _session(2, "07:20", "07:24", 2, finished=True),
             ),
         ),
-        Tell(
-            "The new rule, 20 minutes, goes to a fork of the savepoint. It replays what came since, to its own topic."
+        Narrate(
+            "A fork of the savepoint runs the new rule, 20 minutes, on the records since then, and writes to its own "
+            "topic."
         ),
         ExpectCommand(
             (*_RUN, *_FORK, "--checkpoint", "{home}/checkpoints/sessions-v2"),
@@ -72,7 +73,7 @@ SCENARIO = Scenario(
                 _session(2, "07:20", "07:24", 2, finished=True),
             ),
         ),
-        Tell("The original has run all the while. What does the new rule change? Visit 1 has one session, not two."),
+        Narrate("The original query kept running. What does the new rule change? Visit 1 has one session, not two."),
         ExpectCommand(
             ("diff", "sessions", "sessions-v2"),
             3,
@@ -83,7 +84,7 @@ SCENARIO = Scenario(
                 "2 rows equal, 1 differs, 1 only in A, 0 only in B.",
             ),
         ),
-        Tell("As it was meant. The original stops, and the fork takes its place; the old one is kept as a savepoint."),
+        Narrate("As intended. The original stops, and the fork replaces it; the original is kept as a savepoint."),
         Stop(),
         ExpectCommand(
             ("promote", "sessions-v2", "sessions", "--keep-as", "old-rule", "--yes"),
@@ -98,7 +99,7 @@ SCENARIO = Scenario(
         ExpectCommand(
             ("checkpoint", "show", "sessions"), 0, ("5 is next", "yesterday at batch 2", "old-rule at batch 4")
         ),
-        Tell("The pipeline goes on by the new rule, in its own topic: visit 3 comes back after 15 minutes, too."),
+        Narrate("The pipeline continues with the new rule, in its own topic: visit 3 also returns after 15 minutes."),
         _visits((3, "08:45")),
         Command(_RUN),
         ExpectRecords(_TOPIC, (_session(3, "08:30", "08:45", 2),)),

@@ -1,4 +1,4 @@
-"""Carrying a journal out: the fence, what was cut off, leftovers and purging; on small checkpoints."""
+"""Applying a journal: the fence, interrupted changes, leftovers and purging; on small checkpoints."""
 
 import threading
 from dataclasses import replace

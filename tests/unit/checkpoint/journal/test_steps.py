@@ -1,4 +1,4 @@
-"""Journals: what they do, how they are taken back, and as text."""
+"""Journals: what they do, how they are undone, and as text."""
 
 import json
 from dataclasses import asdict, replace

@@ -342,7 +342,7 @@ def test_a_damaged_snapshot_is_done_without_when_older_files_serve(tmp_path: Pat
 
 
 def offered(message: str) -> list[int]:
-    """The batches that a message offers in place of the one that was refused."""
+    """The batches that a message offers in place of the refused batch."""
     text = re.search(r"Batches that can: ([\d, to]+)", message)
     spans = [span.split(" to ") for span in text[1].rstrip(", ").split(", ")] if text else []
     return [batch for span in spans for batch in range(int(span[0]), int(span[-1]) + 1)]
