@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     )
     from respool.operations.archive import Archive, ArchiveReport, CompactionResult, RepairResult
     from respool.operations.check import Finding, check
-    from respool.operations.checkpoint import Checkpoint, CheckpointReport, CheckpointStatus, PurgeResult
+    from respool.operations.checkpoint import Checkpoint
+    from respool.operations.checkpoint_results import CheckpointReport, CheckpointStatus, PurgeResult
     from respool.operations.diff import diff
     from respool.operations.plans import InstallPlan, ResumePlan, RewindPlan, UndoPlan
     from respool.operations.reprocess import ReprocessPreview, ReprocessRun, audit, plan_reprocess, preview, reprocess
@@ -156,8 +157,8 @@ _MODULES = {
     "CheckpointInUseError": "errors",
     "CheckpointNotFoundError": "errors",
     "CompactionResult": "operations.archive",
-    "CheckpointReport": "operations.checkpoint",
-    "CheckpointStatus": "operations.checkpoint",
+    "CheckpointReport": "operations.checkpoint_results",
+    "CheckpointStatus": "operations.checkpoint_results",
     "CheckpointSummary": "checkpoint.summary",
     "ConsoleSink": "sinks.console",
     "Cutoff": "diff.model",
@@ -176,7 +177,7 @@ _MODULES = {
     "MachineError": "errors",
     "Pipeline": "pipeline.definition",
     "PipelineError": "errors",
-    "PurgeResult": "operations.checkpoint",
+    "PurgeResult": "operations.checkpoint_results",
     "QueryError": "errors",
     "Refusal": "errors",
     "RepairResult": "operations.archive",

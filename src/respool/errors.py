@@ -153,7 +153,7 @@ class PendingChange(Protocol):
     def operation(self) -> str:
         """What it was: rewind, restore, fork, promote or undo."""
 
-    def cut_off(self, path: str) -> str:
+    def interruption(self, path: str) -> str:
         """Return what to do about it, as a message."""
 
 
@@ -173,7 +173,7 @@ class UnfinishedChangeError(CheckpointError):
 
     def __str__(self) -> str:
         """Return the message."""
-        return self.pending.cut_off(self.path)
+        return self.pending.interruption(self.path)
 
 
 @dataclass(frozen=True)
@@ -335,7 +335,9 @@ class UnknownFormatVersionError(FileError):
         """Keep the fields."""
         self.version = version
         self.supported = tuple(supported)
-        super().__init__(path, f"is of version {version}; this respool knows {', '.join(self.supported)}", remedy)
+        super().__init__(
+            path, f"has format version {version}; this respool supports {', '.join(self.supported)}", remedy
+        )
         self.args = (path, version, self.supported, remedy)
 
 

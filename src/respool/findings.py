@@ -8,7 +8,7 @@ CheckStatus = Literal["ok", "note", "unchecked", "broken"]
 _ORDER: tuple[CheckStatus, ...] = ("broken", "unchecked", "note")
 _MOST = 100  # findings that are told of one check
 _NEWER = "Use a respool made for the Spark that wrote it. Nothing was changed."
-READ_REMEDY = "Let this account read it, or use one that may."
+READ_REMEDY = "Grant this account read access, or use an account that has it."
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def check(name: str, findings: Iterable[Finding]) -> CheckResult:
     kept = sorted(findings, key=lambda finding: _ORDER.index(finding.status))
     status: CheckStatus = kept[0].status if kept else "ok"
     if len(kept) > _MOST:
-        more = Finding(f"{len(kept) - _MOST:,} more findings of this kind.", "Mend these first.", kept[_MOST].status)
+        more = Finding(f"{len(kept) - _MOST:,} more findings of this kind.", "Fix these first.", kept[_MOST].status)
         kept[_MOST:] = [more]
     return CheckResult(name, status, tuple(kept))
 

@@ -78,7 +78,9 @@ def read_identity(facts: Fields) -> Identity:
     values = facts.nested("fields")
     version = facts.whole("version")
     if version > VERSION:
-        raise Malformed(f"it has an identity of version {version}; this respool knows {VERSION}: use a newer respool")
+        raise Malformed(
+            f"it has an identity of version {version}; this respool supports {VERSION}: use a newer respool"
+        )
     return Identity(facts.line("kind"), {name: values.any(name) for name in values.names()}, version)
 
 

@@ -93,7 +93,7 @@ def load(
     named = environ.get("RESPOOL_CONFIG")
     file = Path(named).expanduser() if named else folder / CONFIG_FILE
     if named and not file.exists():
-        raise SettingsError(f"RESPOOL_CONFIG names {file}, which is not there. Correct it or unset it.")
+        raise SettingsError(f"RESPOOL_CONFIG names {file}, which does not exist. Correct it or unset it.")
     if file.exists():
         values |= _from_file(file, environ)
     values |= _from_environment(environ)
@@ -204,7 +204,7 @@ def _table(key: str, value: Any, file: Path, environ: Mapping[str, str]) -> dict
         if key == "spark" and not name.startswith("spark."):
             raise SettingsError(
                 f"{name} in the [spark] table of {file} is not a setting of Spark: its names start with 'spark.'. "
-                f"Write {'spark.hadoop.' if name.startswith(('fs.', 'dfs.')) else 'spark.'}{name} in its place."
+                f"Write {'spark.hadoop.' if name.startswith(('fs.', 'dfs.')) else 'spark.'}{name} instead."
             )
         text = str(item).lower() if isinstance(item, bool) else str(item)
         table[name] = _secret(f"{key}.{name} in {file}", text, environ, file.parent)
@@ -230,7 +230,7 @@ def _secret(where: str, text: str, environ: Mapping[str, str], folder: Path) -> 
     kind, _, name = text.partition(":")
     if kind == "env" and name:
         if name not in environ:
-            raise SettingsError(f"{where} asks for the variable {name}, which is not set. Set it and try again.")
+            raise SettingsError(f"{where} refers to the variable {name}, which is not set. Set it and try again.")
         return environ[name]
     if kind == "file" and name and not name.startswith("//"):
         file = folder / Path(name).expanduser()
@@ -238,10 +238,10 @@ def _secret(where: str, text: str, environ: Mapping[str, str], folder: Path) -> 
             return read_small_text(file).rstrip("\r\n")
         except OSError as error:
             raise SettingsError(
-                f"{where} asks for the file {file}, which cannot be read: {error.strerror}. Correct its name."
+                f"{where} refers to the file {file}, which cannot be read: {error.strerror}. Correct its name."
             ) from error
         except UnicodeDecodeError as error:
-            raise SettingsError(f"{where} asks for the file {file}, which is not text. Correct its name.") from error
+            raise SettingsError(f"{where} refers to the file {file}, which is not text. Correct its name.") from error
     return text
 
 

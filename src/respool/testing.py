@@ -3,6 +3,13 @@
 with local_spark() as spark:
     batches = run_batches(spark, pipeline, [[{"event_time": "2025-09-04T07:00:00", …}], [ … ]])
     assert batches[0].rows == [{"window": …, "count": 1}]
+
+Among the batches, `EMPTY` is a batch without records, in which a watermark that has advanced takes effect. `CRASH` ends
+the query after the batch in front of it was written and before Spark has recorded that, and restarts it: the batch is
+replayed. Both attempts are returned, and a sink that tells replays apart can be tested with both:
+
+    first, replayed = run_batches(spark, pipeline, [[{"event_time": "2025-09-04T07:00:00", …}], CRASH])
+    assert first.rows == replayed.rows
 """
 
 import json
@@ -11,9 +18,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from respool.errors import UsageError
 from respool.kafka.records import SCHEMA
 from respool.pipeline.definition import Pipeline
 from respool.running import progress
@@ -25,8 +34,20 @@ from respool.spark.session import session_for, spark_session
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 Value = Mapping[str, Any] | bytes | None
+
+
+class Marker(Enum):
+    """What else can stand among the batches of `run_batches`."""
+
+    CRASH = "crash"
+    EMPTY = "empty"
+
+
+CRASH = Marker.CRASH
+EMPTY = Marker.EMPTY
 
 
 @dataclass(frozen=True)
@@ -56,47 +77,97 @@ def local_spark() -> "Iterator[SparkSession]":
 
 
 def run_batches(
-    spark: "SparkSession", pipeline: Pipeline, batches: Sequence[Sequence[Value]], checkpoint: Path | None = None
+    spark: "SparkSession",
+    pipeline: Pipeline,
+    batches: "Sequence[Sequence[Value] | Marker]",
+    checkpoint: Path | None = None,
 ) -> list[BatchResult]:
-    """Run a pipeline's own decoding, watermark and transform as a stream, without its source and its sink.
+    """Run a pipeline's decoding, watermark and transform as a stream, without its source and its sink.
 
     Args:
-        spark: A session; the pipeline runs in one of its own beside it.
-        pipeline: What to test.
+        spark: A session; the pipeline runs in a session derived from it.
+        pipeline: The pipeline to test.
         batches: The values of the records of each batch: a mapping is written as JSON, bytes are taken as they are.
-        checkpoint: A new folder for the query's checkpoint, to be looked at afterwards; None to keep none.
+            EMPTY is a batch without records; CRASH lets the batch in front of it be replayed.
+        checkpoint: A new folder for the query's checkpoint, which is kept; None to keep none.
 
     Returns:
-        Every batch that ran: one for each given, and those without records that Spark runs in between.
+        Every batch that ran, in order: one for each given batch, those without records that Spark runs in between, and
+        a second result of the same batch for each CRASH.
     """
-    session = session_for(spark, pipeline.timezone, pipeline.spark)
-    emitted: dict[int, list[dict[str, Any]]] = {}
-
-    def collect(results: "DataFrame", batch: int) -> None:
-        emitted[batch] = results.toArrow().to_pylist()
-
+    if batches and batches[0] is CRASH:
+        raise UsageError("CRASH stands behind the batch that is to be replayed; expected a batch in front of it")
     with tempfile.TemporaryDirectory(prefix="respool-") as folder:
         source = Path(folder) / "records"
         source.mkdir()
-
-        def read(session: "SparkSession") -> "DataFrame":
-            return session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(source))
-
-        query = start_query(session, pipeline, read, collect, str(checkpoint or f"{folder}/checkpoint"))
+        session = session_for(spark, pipeline.timezone, pipeline.spark)
+        stream = _Stream(session, pipeline, source, checkpoint or Path(folder) / "checkpoint")
         try:
             first = 0
-            told: dict[int, BatchProgress] = {}
             for number, values in enumerate(batches):
-                _write(records_table(pipeline.topic, first, values), source / f"{number:06}.parquet")
-                first += len(values)
-                query.processAllAvailable()
-                told |= {one.batch: one for raw in query.recentProgress if (one := progress.from_spark("", raw))}
+                if values is CRASH:
+                    continue
+                records = () if isinstance(values, Marker) else values
+                crashes = next((at for at, later in enumerate(batches[number + 1 :]) if later is not CRASH), None)
+                crashes = len(batches) - number - 1 if crashes is None else crashes
+                _write(records_table(pipeline.topic, first, records), source / f"{number:06}.parquet")
+                first += len(records)
+                stream.process(crashes)
         finally:
-            query.stop()
+            stream.query.stop()
     return [
-        BatchResult(batch, rows, told[batch].watermark, told[batch].late_rows or 0, told[batch].rejected)
-        for batch, rows in sorted(emitted.items())
+        BatchResult(batch, rows, reported.watermark, reported.late_rows or 0, reported.rejected)
+        for batch, rows in stream.emitted
+        for reported in [stream.progress[batch]]
     ]
+
+
+class _CrashError(Exception):
+    """Ends the query as a crash of its process would, after a batch was written."""
+
+
+class _Stream:
+    """The query of a pipeline over files.
+
+    Attributes:
+        query: The running query.
+        emitted: What each batch has emitted, in order; a replayed batch is there again.
+        progress: What Spark has reported of each batch.
+    """
+
+    def __init__(self, session: "SparkSession", pipeline: Pipeline, source: Path, checkpoint: Path) -> None:
+        self.emitted: list[tuple[int, list[dict[str, Any]]]] = []
+        self.progress: dict[int, BatchProgress] = {}
+        self._crashes = 0
+        self._session, self._pipeline, self._source, self._checkpoint = session, pipeline, source, checkpoint
+        self.query = self._start()
+
+    def process(self, crashes: int) -> None:
+        """Process all files, and let the next batch crash so many times."""
+        self._crashes = crashes
+        while True:
+            try:
+                self.query.processAllAvailable()
+                break
+            except Exception as error:
+                if _CrashError.__name__ not in str(error):
+                    raise
+                self.query.stop()
+                self.query = self._start()
+        reported = (progress.from_spark("", raw) for raw in self.query.recentProgress)
+        self.progress |= {batch.batch: batch for batch in reported if batch is not None}
+
+    def _start(self) -> "StreamingQuery":
+        return start_query(self._session, self._pipeline, self._read, self._collect, str(self._checkpoint))
+
+    def _read(self, session: "SparkSession") -> "DataFrame":
+        return session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(self._source))
+
+    def _collect(self, results: "DataFrame", batch: int) -> None:
+        self.emitted.append((batch, results.toArrow().to_pylist()))
+        if self._crashes:
+            self._crashes -= 1
+            raise _CrashError
 
 
 def records_table(topic: str, first: int, values: Sequence[Value]) -> "pa.Table":

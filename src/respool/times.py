@@ -51,7 +51,7 @@ def parse_duration(text: str) -> timedelta:
     try:
         return float(match[1]) * unit
     except OverflowError as error:
-        raise SettingsError(f"'{text}' is too long a duration. Write one of at most some thousand years.") from error
+        raise SettingsError(f"'{text}' is too long. Write a duration of at most some thousand years.") from error
 
 
 def duration_text(duration: timedelta) -> str:
@@ -72,7 +72,7 @@ def spark_interval(text: str) -> str:
     """
     microseconds = parse_duration(text) // timedelta(microseconds=1)
     if not microseconds:
-        raise SettingsError(f"'{text}' is no time at all; expected a duration of more than nothing, such as 10m.")
+        raise SettingsError(f"'{text}' is an empty duration; expected a duration above zero, such as 10m.")
     return f"{microseconds} microseconds"
 
 
@@ -107,10 +107,12 @@ def parse_time(text: str, zone: tzinfo) -> datetime:
     name = getattr(zone, "key", str(zone))
     if first.replace(tzinfo=None) == second.replace(tzinfo=None):
         raise SettingsError(
-            f"'{text}' comes twice in {name}, as clocks are set back. Write {time_text(first)} or {time_text(second)}."
+            f"'{text}' occurs twice in {name}, because clocks are set back. "
+            f"Write {time_text(first)} or {time_text(second)}."
         )
     raise SettingsError(
-        f"'{text}' does not exist in {name}, as clocks are set forward. Write {time_text(first)} or name an offset."
+        f"'{text}' does not exist in {name}, because clocks are set forward. "
+        f"Write {time_text(first)} or name an offset."
     )
 
 
@@ -128,9 +130,7 @@ def parse_span(start: str, end: str, zone: tzinfo) -> Span:
     """
     span = Span(*(parse_time(text, zone).astimezone(timezone.utc) for text in (start, end)))
     if span.start >= span.end:
-        raise SettingsError(
-            f"The span starts at {start} and ends at {end}: there is nothing in between. Write the earlier one first."
-        )
+        raise SettingsError(f"The span starts at {start} and ends at {end}: it is empty. Write the earlier time first.")
     return span
 
 

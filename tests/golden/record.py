@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FILES = 14
-# Absolute paths go into a checkpoint, and must not tell of the machine that recorded it.
+# Absolute paths go into a checkpoint, and must not name the machine that recorded it.
 PLACE = Path("/tmp/golden")
 
 

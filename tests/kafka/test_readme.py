@@ -40,10 +40,10 @@ def blocks(document: str) -> list[Block]:
 
 
 def commands(block: Block) -> list[Command]:
-    lines = block.text.replace("\\\n", " ").splitlines()
-    named = [re.search(r"  +#.*exit code (\d+)(?! if)", line) for line in lines]
+    lines = re.sub(r" *\\\n *", " ", block.text).splitlines()
+    named = [re.search(r" # .*exit code (\d+)(?! if)", line) for line in lines]
     return [
-        Command(re.sub(r"  +#.*$", "", line).strip(), int(code[1]) if code else 0)
+        Command(re.sub(r" +# .*$", "", line), int(code[1]) if code else 0)
         for line, code in zip(lines, named, strict=True)
     ]
 
@@ -124,10 +124,33 @@ def test_the_readme_is_short_and_ordered() -> None:
     ]
 
 
-def test_every_linked_file_exists() -> None:
+def anchors(document: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def test_every_link_leads_somewhere() -> None:
     for document in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8")):
-            assert (document.parent / target).exists(), f"{document.name} links to {target}"
+        for target, anchor in re.findall(r"\]\(([^)#:]*)#?([^)]*)\)", document.read_text(encoding="utf-8")):
+            file = (document.parent / target) if target else document
+            assert file.exists(), f"{document.name} links to {target}"
+            assert not anchor or anchor in anchors(file), f"{document.name} links to {target}#{anchor}"
+
+
+def test_contributing_names_files_that_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    names = {name for name in re.findall(r"`([\w./]+(?:\.py|\.md|\.json|\.toml|/))`", text) if "<" not in name}
+    assert len(names) > 20
+    for name in names:
+        folders = (
+            ROOT,
+            ROOT / "src" / "respool",
+            ROOT / "src" / "respool" / "checkpoint",
+            ROOT / "src" / "respool" / "cli",
+        )
+        assert any((folder / name).exists() for folder in (*folders, ROOT / "src/respool/spark")), (
+            f"{name} does not exist"
+        )
 
 
 def test_the_test_of_a_pipeline_passes(tmp_path: Path) -> None:
@@ -155,11 +178,17 @@ def test_the_settings_of_the_documentation_are_read(tmp_path: Path) -> None:
     )
 
 
-DOCUMENTS = "\n".join([README, *(file.read_text(encoding="utf-8") for file in sorted((ROOT / "docs").glob("*.md")))])
-LINES = re.findall(r"^(?:\$ )?(respool .*?)(?:  +#.*)?$", DOCUMENTS.replace("\\\n", " "), re.MULTILINE)
+DOCUMENTS = [README, *(file.read_text(encoding="utf-8") for file in sorted((ROOT / "docs").glob("*.md")))]
+LINES = {
+    command.line.removeprefix("$ ")
+    for document in DOCUMENTS
+    for block in blocks(document)
+    for command in commands(block)
+    if command.line.startswith(("$ respool ", "respool ")) and block.language in ("", "sh")
+}
 
 
-@pytest.mark.parametrize("line", sorted(set(LINES)))
+@pytest.mark.parametrize("line", sorted(LINES))
 def test_every_command_and_option_of_the_documentation_exists(line: str, respool: str) -> None:
     words = line.split()[1:]
     command = words[:2] if words[0] in ("archive", "broker", "checkpoint", "savepoint", "topic") else words[:1]

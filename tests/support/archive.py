@@ -60,7 +60,7 @@ def write_hours(folder: Path, topic: str, events: Iterable[tuple[datetime, Value
 
 
 def write_part(folder: Path, topic: str, records: Sequence[tuple[int, int, datetime]]) -> None:
-    """Append records, each known by its partition, offset and event time, to an archive without Spark: a commit."""
+    """Append records, given by partition, offset and event time, to an archive in one commit, without Spark."""
     import pyarrow as pa
     from deltalake import write_deltalake
 

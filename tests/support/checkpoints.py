@@ -30,7 +30,7 @@ def unpack(folder: Path, kind: str, version: str = NEWEST) -> Path:
 
 
 def recorded(kind: str, version: str = NEWEST) -> dict[str, Any]:
-    """Return what was recorded beside a checkpoint."""
+    """Return what was recorded with a checkpoint."""
     record: dict[str, Any] = json.loads((FOLDER / version / f"{kind}.json").read_text(encoding="utf-8"))
     return record
 
@@ -57,13 +57,13 @@ def written(path: Path, data: bytes | str) -> None:
 
 
 def cut(path: Path, keep: float = 0.5) -> None:
-    """Cut a file off, as an upload that broke."""
+    """Truncate a file, as an interrupted upload does."""
     data = path.read_bytes()
     written(path, data[: int(len(data) * keep)])
 
 
 def flipped(path: Path, at: int | None = None) -> None:
-    """Change one byte, in the middle unless told where."""
+    """Change one byte, by default in the middle."""
     data = bytearray(path.read_bytes())
     data[len(data) // 2 if at is None else at] ^= 0xFF
     written(path, bytes(data))
@@ -98,7 +98,7 @@ def only_file(folder: Path, pattern: str) -> Path:
 
 
 def settled(checkpoint: Path) -> Path:
-    """Write the addresses of schemas anew, in a checkpoint that was copied."""
+    """Rewrite the addresses of schemas in a checkpoint that was copied."""
     for path in checkpoint.glob("state/*/_metadata/v2/*"):
         if path.name.isdecimal():
             version, text = path.read_text().split("\n", 1)

@@ -21,7 +21,7 @@ def save(checkpoint: Path, store: SavepointStore, name: str = "one", batch: int 
 
 
 def restore(savepoint: Savepoint, where: Path) -> None:
-    """Put a checkpoint back to a savepoint, or make it anew where there is none."""
+    """Restore a checkpoint from a savepoint, or create it where it does not exist."""
     now = CheckpointSnapshot(LocalReader(where)) if where.exists() else None
     request = RewindRequest(ToBatch(savepoint.manifest.next_batch), words=savepoint.manifest.name, allow_data_loss=True)
     world = RewindContext(now=datetime.now(timezone.utc), ours=True)

@@ -23,14 +23,14 @@ STORE = "state/0/0"
 
 @dataclass(frozen=True)
 class Damage:
-    """A damage, and what verify has to say of it.
+    """A damage, and what verify must report of it.
 
     Attributes:
         name: What it is.
         kind: The golden checkpoint that it happens to.
         cause: Causes it.
         mentions: What the finding has to name: the path, mostly.
-        remedy: What its remedy has to name; with `to`, beside the command.
+        remedy: What its remedy has to name; with `to`, in addition to the command.
         to: The batch of the rewind that it has to name; the rewind then mends it.
         status: How bad it is.
         version: The Spark that wrote the checkpoint.

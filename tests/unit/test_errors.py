@@ -84,7 +84,7 @@ def test_messages_are_made_from_the_fields() -> None:
         "The change is refused. The query runs. Stop it first. Nothing was changed.",
         "offsets/3 is not kept.",
         "offsets/3 is damaged: it is empty. Restore a copy.",
-        "offsets/3 is of version v9; this respool knows v1, v2. Use a newer respool.",
+        "offsets/3 has format version v9; this respool supports v1, v2. Use a newer respool.",
         "offsets/3 is missing.",
     ]
 

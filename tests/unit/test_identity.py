@@ -57,7 +57,7 @@ class TestCanonicalForm:
             parse_identity(text)
 
     def test_an_identity_of_a_newer_version_is_refused(self) -> None:
-        with pytest.raises(Malformed, match="version 2; this respool knows 1: use a newer respool"):
+        with pytest.raises(Malformed, match="version 2; this respool supports 1: use a newer respool"):
             parse_identity('{"kind":"a","fields":{},"version":2}')
 
     @pytest.mark.parametrize(

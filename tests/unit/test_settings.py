@@ -269,7 +269,9 @@ def test_a_variable_names_another_file(tmp_path: Path, write: Write, monkeypatch
     assert load(environ=named, folder=tmp_path).master == "local[7]"
     monkeypatch.setenv("HOME", str(tmp_path))
     assert load(environ={"RESPOOL_CONFIG": "~/other.toml"}, folder=tmp_path).master == "local[7]"
-    with pytest.raises(SettingsError, match=r"RESPOOL_CONFIG names /nowhere, which is not there. Correct it or unset"):
+    with pytest.raises(
+        SettingsError, match=r"RESPOOL_CONFIG names /nowhere, which does not exist. Correct it or unset"
+    ):
         load(environ={"RESPOOL_CONFIG": "/nowhere"}, folder=tmp_path)
 
 
@@ -363,5 +365,5 @@ def test_a_home_that_is_a_file_is_refused(tmp_path: Path) -> None:
 )
 def test_a_setting_that_spark_would_ignore_is_refused(tmp_path: Path, write: Write, name: str, right: str) -> None:
     write(f'[spark]\n{name} = "2"')
-    with pytest.raises(SettingsError, match=rf"{name} in the \[spark\] table .*Write {right} in its place"):
+    with pytest.raises(SettingsError, match=rf"{name} in the \[spark\] table .*Write {right} instead"):
         load(environ={}, folder=tmp_path)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from respool.cli.render import output
-from respool.text import printable, printable_json
+from respool.text import number_range, number_ranges, plural, printable, printable_json
 
 EVIL = "\x1b]0;title\x07\x1b[2J\rgone\x9b31m\u202etxt\x00\x7f\ud800"
 
@@ -45,3 +45,13 @@ def test_every_way_to_print_escapes(way: str, capsys: pytest.CaptureFixture[str]
     assert "\x9b" not in printed
     assert "\r" not in printed
     assert printed.count("\n") == (3 if way == "table" else 1)
+
+
+def test_counts_have_the_right_plural() -> None:
+    assert [plural(count, "file") for count in (0, 1, 2, 1234)] == ["0 files", "1 file", "2 files", "1,234 files"]
+    assert [plural(count, "batch", "batches") for count in (1, 2)] == ["1 batch", "2 batches"]
+
+
+def test_ranges_of_one_number_are_that_number() -> None:
+    assert (number_range(3, 3), number_range(5, 12)) == ("3", "5 to 12")
+    assert number_ranges([(3, 3), (5, 12)]) == "3, 5 to 12"

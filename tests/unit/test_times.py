@@ -92,7 +92,7 @@ def test_the_ends_of_a_span_may_name_offsets() -> None:
     ],
 )
 def test_a_span_of_nothing_is_refused(start: str, end: str) -> None:
-    with pytest.raises(SettingsError, match=f"starts at {start} and ends at {end}.*Write the earlier one first"):
+    with pytest.raises(SettingsError, match=f"starts at {start} and ends at {end}.*Write the earlier time first"):
         parse_span(start, end, PARIS)
 
 
@@ -108,7 +108,7 @@ def written(message: str) -> list[str]:
 
 
 def test_a_time_in_a_repeated_hour_needs_an_offset() -> None:
-    with pytest.raises(SettingsError, match="'2025-10-26T02:30:00' comes twice in Europe/Paris") as refused:
+    with pytest.raises(SettingsError, match="'2025-10-26T02:30:00' occurs twice in Europe/Paris") as refused:
         parse_span("2025-10-26T02:30:00", "2025-10-26T12:00:00", PARIS)
     assert written(str(refused.value)) == ["2025-10-26 02:30+02:00", "2025-10-26 02:30+01:00"]
     # What the message says to write can be read, and is an hour apart.
@@ -163,7 +163,10 @@ def test_a_printed_time_can_be_parsed(time: datetime) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("2025-10-26T02:30:00", "comes twice in Europe/Paris"), ("2025-03-30T02:30:00", "does not exist in Europe/Paris")],
+    [
+        ("2025-10-26T02:30:00", "occurs twice in Europe/Paris"),
+        ("2025-03-30T02:30:00", "does not exist in Europe/Paris"),
+    ],
 )
 def test_a_single_time_of_the_night_when_clocks_change_is_refused_too(text: str, message: str) -> None:
     with pytest.raises(SettingsError, match=message):

@@ -97,7 +97,7 @@ def test_a_journal_with_a_field_of_another_type_is_refused(name: str, value: obj
 
 
 def test_a_journal_of_a_newer_version_is_refused_by_its_number() -> None:
-    with pytest.raises(CheckpointError, match="of version 3; this respool knows 2"):
+    with pytest.raises(CheckpointError, match="format version 3; this respool supports 2"):
         steps.from_json("x", json.dumps({**steps.to_json(JOURNAL), "version": 3}).encode())
 
 

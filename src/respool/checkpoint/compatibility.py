@@ -1,4 +1,4 @@
-"""Whether Spark starts a query from a checkpoint that another one made: its own checks, told before it makes them."""
+"""Whether Spark can start a query from a checkpoint that another query wrote: Spark's checks, made before the start."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ _SORTS = {"ValueState": "a value", "ListState": "a list", "MapState": "a map", "
 
 @dataclass(frozen=True)
 class Compatibility:
-    """What was found when two queries were compared.
+    """The result of comparing two queries.
 
     Attributes:
-        blocking: Why Spark would not start, a sentence for each reason; none when it would.
-        notes: What else is to be known.
+        blocking: Why Spark would not start, a sentence for each reason; empty when it would.
+        notes: Other differences that the user should know about.
     """
 
     blocking: tuple[str, ...]
@@ -26,7 +26,7 @@ class Compatibility:
 
 
 def compare(old: QueryShape, new: QueryShape) -> Compatibility:
-    """Compare the query that made a checkpoint with the one that is to start from it."""
+    """Compare the query that wrote a checkpoint with the query that will start from it."""
     blocking, notes = [*_sources(old, new), *_operators(old, new)], list(_unknown(old))
     before = {operator.number: operator for operator in old.operators}
     for operator in new.operators:
@@ -41,13 +41,13 @@ def _sources(old: QueryShape, new: QueryShape) -> Iterator[str]:
     if old.sources != new.sources:
         yield (
             f"the query had {plural(old.sources, 'source')} and has {new.sources} now: "
-            "Spark does not know which one stopped where."
+            "Spark cannot match their positions to the sources of the query."
         )
 
 
 def _operators(old: QueryShape, new: QueryShape) -> Iterator[str]:
     if any(operator.name is None for operator in old.operators):
-        return  # Spark, too, compares no names then
+        return  # Spark does not compare names then either
     before, after = (
         {operator.number: operator for operator in old.operators},
         {operator.number: operator for operator in new.operators},
@@ -57,10 +57,10 @@ def _operators(old: QueryShape, new: QueryShape) -> Iterator[str]:
         if was is None and now is not None:
             yield f"{now.place} is new: the checkpoint has no state of it."
         elif was is not None and now is None:
-            yield f"{was.place} is gone: Spark does not drop its state."
+            yield f"{was.place} was removed: Spark does not drop its state."
         elif was is not None and now is not None and was.name != now.name:
             kinds = (was.kind, now.kind) if was.kind != now.kind else (was.name, now.name)
-            yield f"operator {number} was {kinds[0]} and is {kinds[1]} now: one cannot read the state of the other."
+            yield f"operator {number} was {kinds[0]} and is {kinds[1]} now: neither can read the state of the other."
 
 
 def _unknown(old: QueryShape) -> Iterator[str]:
@@ -98,7 +98,7 @@ def _tables(was: OperatorShape, now: OperatorShape, avro: bool) -> Iterator[str]
 def _value_fits(now: OperatorShape, table: StateTableSchema, before: StateTableSchema, avro: bool) -> bool:
     if table.key == before.key and table.value == before.value:
         return True
-    if avro and now.modes:  # only transformWithState lets its values change
+    if avro and now.modes:  # only transformWithState supports schema evolution of its values
         return all(is_avro_readable(table.value, schema) for schema in (*before.older, before.value))
     return is_compatible(table.value, before.value)
 
@@ -110,11 +110,11 @@ def _variables(was: OperatorShape, now: OperatorShape) -> Iterator[str]:
         if name not in was.variables:
             yield f"{now.place}: the variable {name} is new, and starts empty."
         elif name not in now.variables:
-            yield f"{now.place}: the variable {name} is gone; what it holds is no longer read."
+            yield f"{now.place}: the variable {name} was removed; its values are no longer read."
 
 
 def _names(was: OperatorShape, now: OperatorShape, avro: bool) -> Iterator[str]:
-    """Yield what fits by its type alone."""
+    """Yield the fields that are compatible by type but have another name."""
     for table in now.tables:
         before = was.table(table.store, table.name)
         if before is None or not is_compatible(table.key, before.key):
@@ -124,8 +124,8 @@ def _names(was: OperatorShape, now: OperatorShape, avro: bool) -> Iterator[str]:
             pairs += renamed_fields(table.value, before.value)
         for old, new in pairs:
             yield (
-                f"{now.place}{_part(table)}: what is called {new} now was {old}. Spark compares types, not names: "
-                "it goes on with the old values."
+                f"{now.place}{_part(table)}: {old} was renamed to {new}. Spark compares types, not names: "
+                "it continues with the old values."
             )
 
 
@@ -141,7 +141,7 @@ _NAMES = {
     "short": "SMALLINT",
     "byte": "TINYINT",
 }
-# What Avro calls a type, and which others it reads as that.
+# Avro's name for each type, and which other types it can read as that type.
 _AVRO = {
     "boolean": "boolean",
     "byte": "int",
@@ -167,7 +167,7 @@ _READS = {
 
 
 def is_compatible(new: Any, old: Any) -> bool:
-    """Return whether Spark takes state of one type for another: alike but for names, no null where there was none."""
+    """Return whether Spark can use state of one type as another: equal but for names, nullability not stricter."""
     match new, old:
         case {"type": "struct", "fields": mine}, {"type": "struct", "fields": theirs}:
             return len(mine) == len(theirs) and all(
@@ -190,7 +190,7 @@ def is_compatible(new: Any, old: Any) -> bool:
 
 
 def is_avro_readable(new: Any, old: Any) -> bool:
-    """Return whether values of an older type can be read as a newer one from Avro: fields may come, go and widen."""
+    """Return whether Avro reads values of an older type as a newer type: fields can be added, removed and widened."""
     match new, old:
         case {"type": "struct", "fields": mine}, {"type": "struct", "fields": theirs}:
             before = {field["name"]: field["type"] for field in theirs}
@@ -210,7 +210,7 @@ def is_avro_readable(new: Any, old: Any) -> bool:
 
 
 def renamed_fields(new: Any, old: Any, inside: str = "") -> list[tuple[str, str]]:
-    """Return the fields of two types that fit which have other names, the old one first."""
+    """Return the fields of two compatible types whose names differ, as pairs of the old and the new name."""
     match new, old:
         case {"type": "struct", "fields": mine}, {"type": "struct", "fields": theirs}:
             pairs = []
@@ -224,7 +224,7 @@ def renamed_fields(new: Any, old: Any, inside: str = "") -> list[tuple[str, str]
 
 
 def ddl(schema: Any) -> str:
-    """Return a schema of state as people write it."""
+    """Return a state schema as DDL text."""
     return ", ".join(
         f"{field['name']} {_type(field['type'])}" + ("" if field["nullable"] else " NOT NULL")
         for field in schema["fields"]
@@ -247,7 +247,7 @@ def _type(kind: Any) -> str:
 
 
 def _avro(name: str) -> str | None:
-    """Return Avro's type of a plain type; None when it has none."""
+    """Return the Avro type of a primitive type; None when Avro has no such type."""
     if name.startswith("decimal("):
         precision = int(name.removeprefix("decimal(").partition(",")[0])
         return f"fixed {_bytes_for(precision)}"

@@ -1,7 +1,7 @@
-"""What Spark reads of a stateful operator when a query starts: its metadata, and where its schemas are.
+"""The files that Spark reads for a stateful operator when a query starts: its metadata and its schemas.
 
-Version 1 is one file, written once, which Spark can do without. Version 2 is one file for each run of the query, and
-names the files of the schemas by their whole address; Spark reads the newest one of the batches before.
+Version 1 of the metadata is one file, written once; Spark can start without it. Version 2 is one file for each run of
+the query. It names the schema files by their full address; Spark reads the newest file of an earlier batch.
 """
 
 import os
@@ -19,14 +19,14 @@ from respool.storage.folder import is_denied, reason
 
 @dataclass(frozen=True)
 class OperatorFlaw:
-    """What is wrong with a file of an operator.
+    """A problem with a file of an operator.
 
     Attributes:
         path: The file.
-        what: What is wrong, to be read after the path.
-        elsewhere: Whether the only thing wrong is that it names files of another folder.
-        denied: Whether the only thing wrong is a permission.
-        unknown: Whether it is of a version that respool does not know: it may be whole.
+        what: The problem, as a predicate that follows the path.
+        elsewhere: Whether the only problem is that it names files of another folder.
+        denied: Whether the only problem is a missing permission.
+        unknown: Whether it has a format version that respool does not support: it need not be damaged.
     """
 
     path: str
@@ -37,7 +37,7 @@ class OperatorFlaw:
 
 
 def has_runs(checkpoint: CheckpointSnapshot, operator: int) -> bool:
-    """Return whether an operator keeps its metadata by runs of the query: version 2."""
+    """Return whether an operator has metadata for each run of the query: version 2."""
     base = f"state/{operator}"
     return any(folder.startswith((f"{base}/_metadata/v2", f"{base}/_stateSchema")) for folder in checkpoint.folders)
 
@@ -48,7 +48,7 @@ def runs(checkpoint: CheckpointSnapshot, operator: int) -> tuple[int, ...]:
 
 
 def flaw_of_run(checkpoint: CheckpointSnapshot, operator: int, batch: int) -> OperatorFlaw | None:
-    """Return what keeps Spark from reading an operator's metadata of version 2 for a start at a batch."""
+    """Return why Spark cannot read an operator's metadata of version 2 for a start at a batch; None if it can."""
     if batch == 0:
         return None
     folder = f"state/{operator}/_metadata/v2"
@@ -68,14 +68,14 @@ def flaw_of_run(checkpoint: CheckpointSnapshot, operator: int, batch: int) -> Op
 
 
 def schemas(checkpoint: CheckpointSnapshot, operator: int) -> Iterator[tuple[str, bool]]:
-    """Yield where the schemas of an operator of version 1 have to be, and whether they are there."""
+    """Yield the path of each schema file of an operator of version 1, and whether it exists."""
     for name in checkpoint.store_names(operator) or ("default",):
         folder = f"state/{operator}/0" + ("" if name == "default" else f"/{name}") + "/_metadata"
         yield f"{folder}/schema", "schema" in checkpoint.folders.get(folder, ())
 
 
 def flaw_of_metadata(checkpoint: CheckpointSnapshot, path: str) -> OperatorFlaw | None:
-    """Return what keeps Spark from reading an operator's metadata of version 1; None when it is not there."""
+    """Return why Spark cannot read an operator's metadata of version 1; None if it can, or if the file is missing."""
     try:
         logs.operator_stores(path, logs.decode(path, checkpoint.files.read(path)))
     except FileNotFoundError:
@@ -86,7 +86,7 @@ def flaw_of_metadata(checkpoint: CheckpointSnapshot, path: str) -> OperatorFlaw 
 
 
 def flaw_of_schema(checkpoint: CheckpointSnapshot, path: str) -> OperatorFlaw | None:
-    """Return what keeps Spark from reading a schema."""
+    """Return why Spark cannot read a schema file; None if it can."""
     try:
         state_schema.families(checkpoint.files.read(path))
     except (CheckpointError, OSError) as error:
@@ -108,16 +108,16 @@ def _flaw_of_address(checkpoint: CheckpointSnapshot, path: str, address: str) ->
     before, _, after = address.rpartition("/state/")
     inside = f"state/{after}"
     folder, _, name = inside.rpartition("/")
-    there = name in checkpoint.folders.get(folder, ())
+    exists = name in checkpoint.folders.get(folder, ())
     if not checkpoint.is_copy and _place(before) != _place(checkpoint.root):
-        return OperatorFlaw(path, f"names the schema {address}, which is not in this checkpoint", elsewhere=there)
-    if not there:
+        return OperatorFlaw(path, f"names the schema {address}, which is not in this checkpoint", elsewhere=exists)
+    if not exists:
         return OperatorFlaw(path, f"names the schema {inside}, which is missing")
     return flaw_of_schema(checkpoint, inside)
 
 
 def _place(address: str) -> str:
-    """Return an address so that two of the same folder are alike."""
+    """Return the canonical form of an address, equal for two addresses of the same folder."""
     local = local_path(address)
     if local is not None:
         return os.path.realpath(local)  # Spark writes these addresses as they are, without percent-encoding
@@ -125,7 +125,7 @@ def _place(address: str) -> str:
 
 
 def metadata_path(checkpoint: CheckpointSnapshot, number: int, batch: int) -> str | None:
-    """Return the file with the metadata of an operator as it was when a batch ran; None when there is none."""
+    """Return the path of an operator's metadata as it was when a batch ran; None when there is no such file."""
     base = f"state/{number}/_metadata"
     runs = [run for run in layout.batches(checkpoint.folders.get(f"{base}/v2", ())) if run <= batch]
     if runs:
@@ -134,6 +134,6 @@ def metadata_path(checkpoint: CheckpointSnapshot, number: int, batch: int) -> st
 
 
 def metadata_of(checkpoint: CheckpointSnapshot, number: int, batch: int) -> OperatorMetadata | None:
-    """Return the metadata of an operator as it was when a batch ran; None when there is none."""
+    """Return the metadata of an operator as it was when a batch ran; None when there is no such file."""
     path = metadata_path(checkpoint, number, batch)
     return None if path is None else logs.operator_metadata(path, logs.decode(path, checkpoint.files.read(path)))

@@ -1,4 +1,4 @@
-"""How far a query has read, by its checkpoint; no JVM."""
+"""How far a query has read, from its checkpoint; no JVM."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

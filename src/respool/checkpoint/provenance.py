@@ -1,7 +1,7 @@
-"""What the files of a checkpoint reveal of the Spark that wrote them, and of its state store.
+"""Which versions of Spark can have written a checkpoint, and which state store the query uses.
 
-A checkpoint does not name the version of Spark. But every batch keeps a list of settings in `offsets`, and each version
-of Spark keeps more of them: the newest batch shows which versions can have written it.
+A checkpoint does not record the version of Spark. But every batch records settings in `offsets`, and each version of
+Spark records more of them: the newest batch shows which versions can have written it.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _PREFIX = "spark.sql.streaming."
 _PROVIDER = f"{_PREFIX}stateStore.providerClass"
 _PROVIDERS = ("HDFSBackedStateStoreProvider", "RocksDBStateStoreProvider")
 _SPARK = "org.apache.spark.sql.execution.streaming."
-# A setting, the versions that keep it and none of those above it, and whether respool is tested with them.
+# A setting, the versions that record it but none of the settings above it, and whether respool is tested with them.
 _SINCE = (
     ("stateStore.rowChecksum.enabled", "4.2 or later", True),
     ("stateStore.encodingFormat", "4.0 or 4.1", True),
@@ -33,7 +33,7 @@ class Writer:
     """The versions of Spark that can have written a batch.
 
     Attributes:
-        versions: The versions, for people.
+        versions: The versions, as text.
         tested: Whether respool is tested with them.
     """
 
@@ -42,7 +42,7 @@ class Writer:
 
     @property
     def warning(self) -> str | None:
-        """What to say of a version that respool is not tested with; None for others."""
+        """A warning about versions that respool is not tested with; None for tested versions."""
         if self.tested:
             return None
         return (
@@ -70,7 +70,7 @@ def unknown_provider(conf: Mapping[str, str]) -> str | None:
 
 
 def unreadable(provider: str) -> str:
-    """Return what to say of a state store that respool cannot read."""
+    """Return the message about a state store that respool cannot read."""
     return (
         f"The query keeps its state with {provider}, which respool cannot read; "
         f"it reads Spark's {' and '.join(_PROVIDERS)}"

@@ -1,4 +1,4 @@
-"""What Spark compares with a checkpoint when a query starts from it: sources, stateful operators, schemas of state."""
+"""What Spark compares with a checkpoint when a query starts from it: sources, stateful operators, state schemas."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ class StateTableSchema:
 
     Attributes:
         store: The name of its store.
-        name: The name of its column family; `default` in a store that has no other.
-        key: The schema of its keys, as Spark's JSON says it.
+        name: The name of its column family; `default` in a store with a single column family.
+        key: The schema of its keys, as in Spark's JSON.
         value: The schema of its values.
         older: The schemas that its values had in earlier runs of the query, the newest last.
     """
@@ -41,7 +41,7 @@ class OperatorShape:
     Attributes:
         number: Its number in the query.
         name: Spark's name for it; None when its metadata is lost.
-        tables: What it keeps, by store and name.
+        tables: Its tables, by store and name.
         modes: The time mode and the output mode of transformWithState.
         variables: The variables of transformWithState, each with its type: ValueState, ListState, MapState, TimerState.
     """
@@ -54,16 +54,16 @@ class OperatorShape:
 
     @property
     def kind(self) -> str:
-        """What it does, for people."""
+        """What it does, as text."""
         return kind_of(self.name) if self.name else "unknown"
 
     @property
     def place(self) -> str:
-        """Its name for people."""
+        """Its name in messages."""
         return f"operator {self.number} ({self.kind})"
 
     def table(self, store: str, name: str) -> StateTableSchema | None:
-        """Return one of its tables; None when it has no such."""
+        """Return a table by its store and name; None when there is no such table."""
         return next((table for table in self.tables if (table.store, table.name) == (store, name)), None)
 
 
@@ -74,7 +74,7 @@ class QueryShape:
     Attributes:
         sources: How many sources it has.
         operators: Its stateful operators.
-        partitions: How many partitions its state has, as far as the checkpoint says.
+        partitions: How many partitions its state has; None when the checkpoint does not record it.
         conf: Spark's settings that are fixed in its checkpoint.
     """
 
@@ -85,7 +85,7 @@ class QueryShape:
 
     @property
     def is_avro(self) -> bool:
-        """Whether its state is in Avro, which lets values change."""
+        """Whether its state is encoded in Avro, which supports schema evolution of values."""
         return self.conf.get(_ENCODING) == "avro"
 
 
@@ -112,7 +112,7 @@ def _operator(checkpoint: CheckpointSnapshot, number: int, batch: int) -> Operat
 
 
 def _tables(checkpoint: CheckpointSnapshot, number: int) -> Iterator[StateTableSchema]:
-    """Yield the tables of an operator whose schemas were written once, beside its stores."""
+    """Yield the tables of an operator whose schemas were written once, next to its stores."""
     for store in checkpoint.store_names(number) or (state_schema.DEFAULT,):
         folder = f"state/{number}/0" + ("" if store == state_schema.DEFAULT else f"/{store}") + "/_metadata"
         if "schema" in checkpoint.folders.get(folder, ()):
@@ -123,7 +123,9 @@ def _tables(checkpoint: CheckpointSnapshot, number: int) -> Iterator[StateTableS
 def _tables_of_runs(checkpoint: CheckpointSnapshot, path: str, text: str) -> Iterator[StateTableSchema]:
     """Yield the tables of an operator whose schemas were written by each run that changed them, the newest last."""
     families: dict[str, list[ColumnFamily]] = {}
-    for address in logs.schema_paths(path, text):  # of the folder where it was written, which may be another
+    for address in logs.schema_paths(
+        path, text
+    ):  # as they were in the folder where the query ran, which may be another
         inside = f"state/{address.rpartition('/state/')[2]}"
         folder, _, name = inside.rpartition("/")
         if name in checkpoint.folders.get(folder, ()):
@@ -140,5 +142,5 @@ def _families(checkpoint: CheckpointSnapshot, path: str) -> tuple[ColumnFamily, 
     try:
         return state_schema.families(checkpoint.files.read(path))
     except ValueError as error:
-        remedy = "See what can be done with: respool checkpoint verify."
+        remedy = "Find out what to do with: respool checkpoint verify."
         raise DamagedFileError(path, str(error), remedy) from error

@@ -1,4 +1,4 @@
-"""Which batch a rewind goes to, and which it can go to."""
+"""Which batches can be rewound to."""
 
 import re
 from bisect import bisect_left
@@ -14,7 +14,7 @@ from respool.format import layout, logs
 from respool.format.model import InclusiveRange, StateStore, intersect, spans, spans_text
 from respool.format.positions import SourceKind, kind_of
 
-_MOST_LOADS = 2_000  # loads of a store's version that are checked for a message
+_MOST_LOADS = 2_000  # pairs of a batch and a store whose files are read for a message
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class EarliestBatch:
     Attributes:
         batch: The batch; None when no batch can be rewound to.
         why: Why no earlier batch can.
-        unknown: Whether that is because respool cannot read the state: then nothing is recommended.
+        unknown: Whether respool cannot read the state: then no batch is recommended.
     """
 
     batch: int | None
@@ -33,19 +33,19 @@ class EarliestBatch:
 
 
 def why_unreachable(checkpoint: CheckpointSnapshot, batch: int, same_range: bool) -> str | None:
-    """Return why Spark could not start at a batch that was rewound to; None if it could."""
+    """Return why Spark could not start at a batch after a rewind; None if it could."""
     return log_obstacle(checkpoint, batch, same_range) or _state_obstacle(checkpoint, batch)
 
 
 def log_obstacle(checkpoint: CheckpointSnapshot, batch: int, same_range: bool) -> str | None:
-    """Return what of the logs is missing or damaged for a start at a batch, None if nothing is."""
+    """Return which log file is missing or damaged for a start at a batch; None if none is."""
     missing = _missing_log(checkpoint, batch, same_range)
     if missing is not None:
         return f"{missing} is not kept"
     try:
         for folder, number in _needed_logs(checkpoint, batch, same_range):
             (checkpoint.planned if folder == "offsets" else checkpoint.committed)(number)
-        # Spark 4.2.0 leaves the number out in the first run of a query with offsets of version 2, and needs it here.
+        # Spark 4.2.0 omits the number in the first run of a query with offsets of version 2, but needs it here.
         if same_range and checkpoint.planned(batch).version > 1 and checkpoint.partitions(batch) is None:
             return f"offsets/{batch} lacks the number of partitions, without which Spark cannot run it as it was"
     except CheckpointError as error:
@@ -54,9 +54,9 @@ def log_obstacle(checkpoint: CheckpointSnapshot, batch: int, same_range: bool) -
 
 
 def state_loads(checkpoint: CheckpointSnapshot, version: int) -> tuple[list[StateLoad], dict[str, str]]:
-    """Return what a version of the state is loaded from, store by store, and the snapshots that must not be used.
+    """Return the files from which a version of the state is loaded, by store, and the snapshots that must not be used.
 
-    A snapshot that is damaged can be done without when an older one and all increments are there. Raise CheckpointError
+    A damaged snapshot is not needed when an older snapshot and all increments since then exist. Raise CheckpointError
     when the version cannot be loaded.
     """
     if version == 0:
@@ -80,7 +80,7 @@ def state_loads(checkpoint: CheckpointSnapshot, version: int) -> tuple[list[Stat
 
 
 def reachable(checkpoint: CheckpointSnapshot, same_range: bool = False) -> list[InclusiveRange]:
-    """Return the batches that can be rewound to, by the names of the files alone: no content is read."""
+    """Return the batches that can be rewound to, judged by file names alone: no content is read."""
     if not checkpoint.offsets or checkpoint.unknown_provider is not None:
         return []
     last = checkpoint.offsets[-1]
@@ -91,18 +91,18 @@ def reachable(checkpoint: CheckpointSnapshot, same_range: bool = False) -> list[
 
 
 def reachable_text(checkpoint: CheckpointSnapshot, same_range: bool = False, shift: int = 0) -> str:
-    """Return the batches without an `obstacle` for a message, such as "3, 5 to 12"; empty when there is none.
+    """Return the batches that can be rewound to as text, such as "3, 5 to 12"; empty when there are no such batches.
 
     Args:
         checkpoint: The checkpoint.
         same_range: Whether a batch is to run on the records that it had.
-        shift: What to add to each number; numbers below 0 are left out.
+        shift: The number to add to each batch; numbers below 0 are omitted.
     """
     candidates = [batch for span in reachable(checkpoint, same_range) for batch in range(span.first, span.last + 1)]
     checkpoint.read_ahead(
         dict.fromkeys(f"{f}/{n}" for b in candidates for f, n in _needed_logs(checkpoint, b, same_range))
     )
-    # A list that is only part of a message must not take minutes: state is read where there is little of it.
+    # A list in a message must not take minutes: state files are read only when there are few of them.
     reads_state = len(candidates) * len(checkpoint.stores) <= _MOST_LOADS
     why = why_unreachable if reads_state else log_obstacle
     shown = spans(
@@ -113,7 +113,7 @@ def reachable_text(checkpoint: CheckpointSnapshot, same_range: bool = False, shi
 
 
 def earliest(checkpoint: CheckpointSnapshot, same_range: bool = False) -> EarliestBatch:
-    """Return the earliest kept batch that can be rewound to, by the logs and the names of the state files."""
+    """Return the earliest batch that can be rewound to, judged by the logs and the names of the state files."""
     if not checkpoint.offsets:
         return EarliestBatch(None, "no batch was planned yet")
     if checkpoint.unknown_provider is not None:
@@ -130,7 +130,7 @@ def earliest(checkpoint: CheckpointSnapshot, same_range: bool = False) -> Earlie
 
 
 def _candidates(checkpoint: CheckpointSnapshot, span: InclusiveRange, last: int) -> list[int]:
-    """Return the batches of a span that are planned, or follow one that is: no other can be rewound to."""
+    """Return the batches of a range that are planned or follow a planned batch: no other can be rewound to."""
     kept = checkpoint.offsets
     at, end = bisect_left(kept, span.first - 1), bisect_left(kept, min(span.last, last) + 1)
     near = {batch for planned in kept[at:end] for batch in (planned, planned + 1)}
@@ -165,7 +165,7 @@ def stores_of(
 
 
 def initial_position(checkpoint: CheckpointSnapshot, source: str) -> Any:
-    """Return the position at which a Kafka source began; None for a source that does not tell."""
+    """Return the position at which a Kafka source began; None for a source that does not record it."""
     path = f"sources/{source}/0"
     if "0" not in checkpoint.folders.get(f"sources/{source}", ()):
         return None
@@ -174,10 +174,10 @@ def initial_position(checkpoint: CheckpointSnapshot, source: str) -> Any:
 
 
 def source_kind(checkpoint: CheckpointSnapshot, source: str, position: Any) -> SourceKind:
-    """Return what a source is, by its position and by what it keeps in the checkpoint.
+    """Return the kind of a source, from its position and from its files in the checkpoint.
 
-    Spark's rate source keeps its start time in `sources/<source>/0`. Memory and socket sources keep nothing: their
-    positions are bare numbers, as those of some custom sources.
+    Spark's rate source keeps its start time in `sources/<source>/0`. Memory and socket sources keep no file: their
+    positions are bare numbers, like those of some custom sources.
     """
     kind = kind_of(position)
     if kind != "number" or "0" not in checkpoint.folders.get(f"sources/{source}", ()):
@@ -220,7 +220,7 @@ def _state_obstacle(checkpoint: CheckpointSnapshot, batch: int) -> str | None:
 
 
 def _loadable_everywhere(checkpoint: CheckpointSnapshot) -> list[InclusiveRange]:
-    """Return the versions that every store on disk can load, by the names of the files."""
+    """Return the versions that every existing store can load, judged by file names."""
     common = [InclusiveRange(0, checkpoint.offsets[-1] + 1)]
     for store in checkpoint.stores:
         common = intersect(common, state_versions.loadable(checkpoint, store))

@@ -16,14 +16,14 @@ T = TypeVar("T")
 
 
 class CheckpointSnapshot:
-    """What is in a checkpoint: its files listed once, its logs read when they are asked for, and kept."""
+    """The content of a checkpoint: its files are listed once; a log file is read on first use and cached."""
 
     def __init__(self, files: FolderReader, is_copy: bool = False) -> None:
         """List the checkpoint; nothing is read yet.
 
         Args:
             files: Its folder.
-            is_copy: Whether it is only kept there: the addresses in it are of where it was.
+            is_copy: Whether it was copied there: the addresses in it name the original location.
         """
         self.files = files
         self.is_copy = is_copy
@@ -35,7 +35,7 @@ class CheckpointSnapshot:
 
     @property
     def root(self) -> str:
-        """Where it is."""
+        """The folder or URL of the checkpoint."""
         return self.files.root
 
     @cached_property
@@ -73,7 +73,7 @@ class CheckpointSnapshot:
         return at < len(batches) and batches[at] == batch
 
     def planned(self, batch: int) -> OffsetLogEntry:
-        """Return what a batch was to read; raise CheckpointError when its file is not there, or damaged."""
+        """Return the planned offsets of a batch; raise CheckpointError when its file is missing or damaged."""
         return self._log(f"offsets/{batch}", logs.parse_offset_log)
 
     def kafka_ends(self, batch: int) -> dict[tuple[str, int], int]:
@@ -81,37 +81,37 @@ class CheckpointSnapshot:
         return self.planned(batch).kafka_ends()
 
     def newest_planned(self) -> OffsetLogEntry:
-        """Return what the newest batch was to read, or the newest one whose file is not damaged."""
+        """Return the planned offsets of the newest batch whose file is not damaged."""
         for batch in reversed(self.offsets):
             with suppress(CheckpointError):
                 return self.planned(batch)
         raise CheckpointError(f"The checkpoint {self.root} has no file in offsets that can be read.")
 
     def committed(self, batch: int) -> CommitLogEntry:
-        """Return what a batch left; raise CheckpointError when its file is not there, or damaged."""
+        """Return the commit of a batch; raise CheckpointError when its file is missing or damaged."""
         return self._log(f"commits/{batch}", logs.parse_commit_log)
 
     def read_ahead(self, paths: Iterable[str]) -> None:
-        """Read log files together, where the store can; what is wrong with one is told when it is asked for."""
+        """Read log files in one request where the store supports it; errors are raised when a file is used."""
         wanted = [path for path in paths if path not in self._read]
         self._read.update(self.files.read_many(wanted))
 
     def store_names(self, operator: int) -> tuple[str, ...]:
         """Return the names of an operator's stores, in the order of their unique ids."""
         for path in self._operator_metadata(operator):
-            with suppress(CheckpointError):  # Spark, too, does without it
+            with suppress(CheckpointError):  # Spark does not need it either
                 return self._log(path, logs.operator_stores)
         return tuple(sorted({store.name for store in self.stores if store.operator == operator}))
 
     def partitions(self, batch: int) -> int | None:
-        """Return how many partitions the state has that a batch reads or writes, as far as the checkpoint says."""
+        """Return how many partitions the state of a batch has; None when the checkpoint does not record it."""
         setting = self.planned(batch).conf.get("spark.sql.shuffle.partitions")
         return int(setting) if setting else None
 
     def partitions_of(self, operator: int, partitions: int | None) -> int:
-        """Return how many partitions an operator has, when the query's number of partitions is this or unknown.
+        """Return how many partitions an operator has, given the query's number of partitions; None if that is unknown.
 
-        An operator whose state has no key, as a total of all rows or a limit, has one.
+        An operator whose state has no key, such as a total of all rows or a limit, has one partition.
         """
         own = {store.partition for store in self.stores if store.operator == operator}
         if partitions is None:
@@ -125,7 +125,7 @@ class CheckpointSnapshot:
                 keys = [family.key["fields"] for family in state_schema.families(self.files.read(path))]
                 self._read[path] = all(field["type"] == "void" for fields in keys for field in fields)
             except (OSError, CheckpointError, ValueError, KeyError, TypeError):
-                self._read[path] = False  # it will be told where it is needed
+                self._read[path] = False  # reported where the file is needed
         return bool(self._read[path])
 
     def _operator_metadata(self, operator: int) -> list[str]:
@@ -159,7 +159,7 @@ class CheckpointSnapshot:
 
 
 def with_companions(checkpoint: CheckpointSnapshot, paths: Sequence[str]) -> list[str]:
-    """Return the paths, each with its checksum files, which are of no use without it."""
+    """Return the paths, each with its checksum files, which are useless without it."""
     names: dict[str, set[str]] = {}
     result: dict[str, None] = {}
     for path in paths:
@@ -180,13 +180,13 @@ def topics(checkpoint: CheckpointSnapshot) -> set[str]:
 
 
 def require_listed(checkpoint: CheckpointSnapshot) -> None:
-    """Raise CheckpointError when something in the checkpoint cannot be read: what is not seen cannot be planned for."""
+    """Raise CheckpointError when something in the checkpoint cannot be listed: a plan could overlook it."""
     for path, why in checkpoint.listing.unreadable.items():
         raise UnreadableFileError(path or checkpoint.root, f"cannot be read: {why}", "Nothing was changed.")
 
 
 def require_checkpoint(checkpoint: CheckpointSnapshot) -> None:
-    """Raise CheckpointError when a folder is no checkpoint."""
+    """Raise CheckpointError when a folder is not a checkpoint."""
     known = {"offsets", "commits", "state", "sources"} & {folder.split("/")[0] for folder in checkpoint.folders}
     if not known and "metadata" not in checkpoint.folders[""]:
         inside = sorted({folder.split("/")[0] for folder in checkpoint.folders if folder} | set(checkpoint.folders[""]))

@@ -18,12 +18,12 @@ from respool.text import number_range
 
 @dataclass(frozen=True)
 class StateLoad:
-    """The files that make one version of a store.
+    """The files from which one version of a store is loaded.
 
     Attributes:
         store: The store.
-        snapshot: What it starts from; None for the empty version 0.
-        increments: What comes on top of it.
+        snapshot: The snapshot; None for the empty version 0.
+        increments: The deltas or changelogs applied to it, in order.
     """
 
     store: StateStore
@@ -32,7 +32,7 @@ class StateLoad:
 
 
 def loadable(checkpoint: CheckpointSnapshot, store: StateStore) -> list[InclusiveRange]:
-    """Return the versions of a store for which all files are there, by their names."""
+    """Return the versions of a store for which all files exist, judged by their names."""
     files = committed_files(checkpoint, store)
     snapshots = sorted({file.version for file in files if file.kind in SNAPSHOTS} | {0})
     runs = spans(sorted({file.version for file in files if file.kind not in SNAPSHOTS}))
@@ -49,7 +49,7 @@ def loadable(checkpoint: CheckpointSnapshot, store: StateStore) -> list[Inclusiv
 
 
 def load_of(checkpoint: CheckpointSnapshot, store: StateStore, version: int) -> StateLoad:
-    """Return the files that make a version; raise CheckpointError that names what is missing."""
+    """Return the files from which a version is loaded; raise CheckpointError that names missing files."""
     if version == 0:
         return StateLoad(store, None, ())
     files = [file for file in committed_files(checkpoint, store) if file.version <= version]
@@ -67,7 +67,7 @@ def load_of(checkpoint: CheckpointSnapshot, store: StateStore, version: int) -> 
 
 
 def committed_files(checkpoint: CheckpointSnapshot, store: StateStore) -> list[StateFile]:
-    """Return the files of a store that belong to committed batches: all of them, but for state format 2."""
+    """Return the files of a store that belong to committed batches: in state format 1 all of them."""
     if not any(file.uid for file in store.files):
         return list(store.files)
     expected = _ids(checkpoint, store)
@@ -83,9 +83,9 @@ def committed_files(checkpoint: CheckpointSnapshot, store: StateStore) -> list[S
 
 
 def damaged_snapshots(checkpoint: CheckpointSnapshot, loads: Iterable[StateLoad]) -> dict[str, str]:
-    """Return the snapshots in RocksDB's zips among `loads` that cannot be loaded, by path, and why.
+    """Return the RocksDB snapshots (zips) among `loads` that cannot be loaded, each path with the reason.
 
-    The zips are read, together where the store can; of SST files it is asked whether they are there, and how large.
+    The zips are read, in one request where the store supports it; SST files are only checked for existence and size.
     """
     wanted = {f"{load.store.folder}/{load.snapshot.name}": load for load in loads if load.snapshot is not None}
     zips = {path: load for path, load in wanted.items() if path.endswith(".zip")}
@@ -112,7 +112,7 @@ def damaged_snapshots(checkpoint: CheckpointSnapshot, loads: Iterable[StateLoad]
 
 
 def _ids(checkpoint: CheckpointSnapshot, store: StateStore) -> Callable[[int], str | None]:
-    """Return a function from a version to the unique id that its batch's commit names for this store, if any."""
+    """Return a function from a version to the unique id in its batch's commit for this store; None if there is none."""
     kept = set(checkpoint.commits)
     try:
         number = checkpoint.store_names(store.operator).index(store.name)

@@ -1,4 +1,4 @@
-"""What `respool checkpoint show` tells of a checkpoint."""
+"""A summary of a checkpoint, as `respool checkpoint show` prints it."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from respool.format import positions
 from respool.format.model import InclusiveRange, OffsetLogEntry
 from respool.format.positions import SourceRange
 
-# The settings that a restarted query takes from its checkpoint, and that matter to people, by a short name.
+# Settings that a restarted query takes from its checkpoint, by a short name.
 _SETTINGS = {
     "state store": "spark.sql.streaming.stateStore.providerClass",
     "shuffle partitions": "spark.sql.shuffle.partitions",
@@ -33,10 +33,10 @@ class BatchFacts:
     Attributes:
         batch: Its id.
         planned_ms: When it was planned; None when its file is damaged.
-        watermark_ms: The watermark at which it ran, 0 for none.
+        watermark_ms: The watermark at which it ran; 0 for no watermark.
         readings: What it read, by source.
-        committed: Whether it is finished.
-        problem: What is wrong with its files.
+        committed: Whether it is committed.
+        problem: Why its files cannot be read; None if they can.
     """
 
     batch: int
@@ -55,9 +55,9 @@ class OperatorFacts:
         operator: Its number.
         stores: The names of its stores.
         partitions: How many partitions it has.
-        versions: The oldest and the newest version of its files; None when it has none.
-        unique_ids: Whether it is of state format 2.
-        kinds: How many files of each kind there are, SSTs among them.
+        versions: The oldest and the newest version of its files; None when it has no files.
+        unique_ids: Whether it uses state format 2.
+        kinds: The number of files of each kind, including SST files.
         size: Their size in bytes.
     """
 
@@ -75,19 +75,19 @@ class CheckpointSummary:
     """A checkpoint.
 
     Attributes:
-        root: Where it is.
+        root: Its folder or URL.
         query_id: The query's id; None when it is lost.
         settings: Spark's settings that are fixed in it.
         kept: How many batches are kept in `offsets`.
-        oldest: The oldest of them.
-        newest: The newest of them; -1 when there is none.
+        oldest: The oldest of these batches.
+        newest: The newest of these batches; -1 when `offsets` is empty.
         next_batch: The batch that a restarted query runs first.
         batches: The newest batches, the oldest of them first.
         operators: The stateful operators.
         reachable: The batches that can be rewound to.
-        earliest: The earliest of them, and why no earlier one.
-        earliest_same_range: The same for a batch that is to run on the very records that it had.
-        untested: What to know when a Spark wrote it that respool is not tested with; None otherwise.
+        earliest: The earliest of these batches, and why no earlier batch can.
+        earliest_same_range: The same for a batch that runs again on the same records.
+        untested: A warning when a Spark version wrote it that respool is not tested with; None otherwise.
     """
 
     root: str
@@ -106,7 +106,7 @@ class CheckpointSummary:
 
 
 def summarize(checkpoint: CheckpointSnapshot, newest: int | None = 100) -> CheckpointSummary:
-    """Return what a checkpoint holds; of its batches only so many of the newest are read, None for all."""
+    """Return a summary of a checkpoint with its newest batches, or with all batches if `newest` is None."""
     require_checkpoint(checkpoint)
     shown = checkpoint.offsets if newest is None else checkpoint.offsets[-newest:]
     before = [batch - 1 for batch in shown[:1] if checkpoint.has("offsets", batch - 1)]
@@ -162,7 +162,7 @@ def _batch(checkpoint: CheckpointSnapshot, batch: int) -> BatchFacts:
 
 
 def _starts(checkpoint: CheckpointSnapshot, batch: int, entry: OffsetLogEntry) -> list[object]:
-    """Return where each source of a batch began: where the batch before ended."""
+    """Return the start position of each source of a batch: the end position of the previous batch."""
     if batch == 0:
         return [reachability.initial_position(checkpoint, source.source) for source in entry.sources]
     try:

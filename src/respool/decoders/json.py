@@ -1,4 +1,4 @@
-"""Records become events; a record that does not decode becomes a rejected record with a reason.
+"""Decode records into events; a record that does not decode becomes a rejected record with a reason.
 
 Decoding never fails a query. The value of a record must be one JSON object in UTF-8, its fields of the declared types,
 fields declared NOT NULL present, also those of nested structs, its event time readable.
@@ -22,8 +22,8 @@ _READER = "respool.JsonReader"  # a class in jvm_classes.JAR
 # Columns between two steps, named so that no field of an event is called the same.
 _PARSED, _VALID, _ALONE, _TIME = ("_respool_parsed", "_respool_valid", "_respool_alone", "_respool_time")
 _READ, _REJECTED = ("_respool_read", "_respool_rejected")
-# Whether a value has nothing behind its JSON object. A flat object ends at its first brace: only what does not is
-# parsed again, to see whether a second value follows.
+# Whether a value has nothing after its JSON object. A flat object ends at its first brace: only other values are
+# parsed again, to check whether a second value follows.
 _IS_ALONE = """
     endswith(CAST(value AS STRING), '}')
         AND NOT contains(CAST(substring(value, 1, octet_length(value) - 1) AS STRING), '}')
@@ -33,7 +33,7 @@ _IS_ALONE = """
 
 @dataclass(frozen=True)
 class JsonDecoder:
-    """How the value of a record is read.
+    """Decodes the values of records.
 
     Attributes:
         schema: The event's fields as Spark DDL, such as `visit_id STRING NOT NULL, event_time TIMESTAMP`. Other fields
@@ -47,12 +47,12 @@ class JsonDecoder:
     event_time: str
 
     def identity(self) -> Identity:
-        """Return what tells this decoder from others, however its schema is spelled."""
+        """Return the identity of this decoder, however its schema is spelled."""
         from respool.spark.sql import DdlError, canonical_ddl
 
         try:
             schema = canonical_ddl(self.schema)
-        except DdlError:  # what Spark may read nevertheless is compared as it is
+        except DdlError:  # a schema that only Spark can read is compared as it is
             schema = self.schema
         return Identity("json", {"schema": schema, "event_time": self.event_time})
 
@@ -70,32 +70,32 @@ def decode(records: "DataFrame", decoder: JsonDecoder) -> "DataFrame":
 
     event = F.when(F.col("rejected").isNull(), F.struct(*_fields(decoder)))
     kept = (name for name in records.columns if name not in ("rejected", "event"))
-    return _look_at(records, decoder).select(*kept, "rejected", event.alias("event"))
+    return _examine(records, decoder).select(*kept, "rejected", event.alias("event"))
 
 
 def decode_events(records: "DataFrame", decoder: JsonDecoder, observation: str) -> "DataFrame":
     """Return the events of records, each field a column, and observe how many were `rejected`.
 
-    Fields that nobody asks for are not carried along, as they would be in a struct.
+    Fields that the transform does not use are not carried along, as they would be in a struct.
 
     Args:
         records: The records.
-        decoder: How they are read.
-        observation: The name under which Spark tells the number, for each batch.
+        decoder: The decoder.
+        observation: The name under which Spark reports the number, for each batch.
     """
     from pyspark.sql import functions as F
 
-    looked_at = _look_at(records, decoder).select(F.col("rejected").alias(_REJECTED), *_fields(decoder))
-    observed = looked_at.observe(observation, F.count(_REJECTED).alias("rejected"))
+    examined = _examine(records, decoder).select(F.col("rejected").alias(_REJECTED), *_fields(decoder))
+    observed = examined.observe(observation, F.count(_REJECTED).alias("rejected"))
     return observed.where(F.col(_REJECTED).isNull()).drop(_REJECTED)
 
 
-def _look_at(records: "DataFrame", decoder: JsonDecoder) -> "DataFrame":
-    """Return the records with `rejected` and what an event is made of.
+def _examine(records: "DataFrame", decoder: JsonDecoder) -> "DataFrame":
+    """Return the records with `rejected` and the parts of an event.
 
-    Spark parses outside of its generated code, into a row that it copies. So what is asked of the value itself is asked
-    in the same step, and the value goes no further when nobody wants it. All is said in SQL where it can be: a column
-    made by Python costs a call to the JVM for each of its parts.
+    Spark parses outside of its generated code, into a row that it copies. So everything that needs the value itself is
+    computed in the same step, and the value is not carried further unless it is used. Expressions are SQL where
+    possible: a column made in Python costs a call to the JVM for each of its parts.
     """
     from pyspark.sql import functions as F
 
@@ -114,7 +114,7 @@ def _look_at(records: "DataFrame", decoder: JsonDecoder) -> "DataFrame":
 
 
 def _fields(decoder: JsonDecoder) -> "list[Column]":
-    """Return the fields of an event, from what `_look_at` has found."""
+    """Return the fields of an event, from the columns of `_examine`."""
     from pyspark.sql import functions as F
 
     columns = {name: _field(name) for name in decoder.fields()}
@@ -159,7 +159,7 @@ def _check(decoder: JsonDecoder, schema: "StructType") -> None:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise PipelineError(
-            f"The decoder's schema has the field '{twice}' twice; Spark does not tell capital letters from small ones. "
+            f"The decoder's schema has the field '{twice}' twice; Spark ignores the case of field names. "
             "Leave one of them out."
         )
     if decoder.event_time not in schema.names:
@@ -185,7 +185,7 @@ def _read(spark: "SparkSession", schema: "StructType", decoder: JsonDecoder) -> 
     if legacy_times or not all(_is_readable(field.dataType) for field in fields):
         return None
     result = _with_corrupt(fields).toNullable()
-    # A name of its own for each result: sessions are shared by threads, and a name has one type.
+    # Each result type has a separate name: sessions are shared by threads, and a name has one type.
     name = f"respool_read_json_{hashlib.sha256(result.json().encode()).hexdigest()[:16]}"
     try:
         spark.udf.registerJavaFunction(name, _READER, result)
@@ -211,7 +211,7 @@ def _is_readable(kind: "DataType") -> bool:
 
 
 def _parse(schema: "StructType", decoder: JsonDecoder) -> "Column":
-    """Parse the JSON with the event time still as text, so that an unreadable one has a reason of its own."""
+    """Parse the JSON with the event time still as text, so that an unreadable time has its own reason."""
     from pyspark.sql import functions as F
 
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowSingleQuotes": "false"}
@@ -238,12 +238,12 @@ def _with_corrupt(fields: "StructType") -> "StructType":
 def _event_time(text: str) -> str:
     """Read ISO-8601 date and time; Spark alone would also take '07:00' (today) and '12345' (a year).
 
-    Spark needs seconds before a zone, and capital letters: what lacks them is completed. The first and the last year
-    that four digits can say are refused: in some time zone Python cannot hold them.
+    Spark needs seconds before a zone, and capital letters: both are completed. The years 0000 and 9999 are refused: in
+    some time zones Python cannot represent them.
     """
     complete = f"substring({text}, 5, 1) = '-' AND substring({text}, 14, 1) = ':'"
     complete += f" AND NOT startswith({text}, '0000') AND NOT startswith({text}, '9999')"
-    # Most times are as Spark reads them; a regular expression costs more than to parse one.
+    # Most times are as Spark reads them, and a regular expression costs more than parsing a time.
     usual = f"substring({text}, 11, 1) <> 't' AND substring({text}, 17, 1) = ':' AND NOT endswith({text}, 'z')"
     capital = f"concat(substring({text}, 1, 10), upper(substring({text}, 11, 1)), substring({text}, 12))"
     capital = f"regexp_replace({capital}, '(?<=[0-9])z$', 'Z')"
@@ -255,7 +255,7 @@ def _event_time(text: str) -> str:
 
 
 def _reason(schema: "StructType", decoder: JsonDecoder) -> str:
-    text = _field(_CORRUPT)  # the whole value, when it could not be parsed
+    text = _field(_CORRUPT)  # the whole value when it could not be parsed
     time = decoder.event_time
     reasons = {
         f"{_VALID} IS NULL": "no value",
@@ -274,10 +274,10 @@ def _reason(schema: "StructType", decoder: JsonDecoder) -> str:
 
 
 def _required(kind: "DataType", value: str, path: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
-    """Yield what is true in SQL when a required part of a value is missing, and the path of that part.
+    """Yield an SQL condition that is true when a required part of a value is missing, and the path of that part.
 
-    Spark's `from_json` takes every part as one that may be missing. The parts of something that is itself missing are
-    not required. In a path, `[]` stands for the elements of an array and for the values of a map.
+    For Spark's `from_json` every part may be missing. The parts of a value that is itself missing are not required. In
+    a path, `[]` stands for the elements of an array and for the values of a map.
 
     Args:
         kind: The declared type.

@@ -1,7 +1,7 @@
 """A Delta table's log, commit by commit.
 
-delta-rs counts versions down from the newest when it tells a table's history, and so misnumbers all commits before one
-that says nothing of itself. And it does not tell whose batch a commit holds. Hence the files themselves are read.
+delta-rs counts versions down from the newest when it lists a table's history, and so misnumbers all commits before a
+commit without commitInfo. Nor does it show which batch a commit holds. Hence the files themselves are read.
 """
 
 import os
@@ -19,22 +19,22 @@ from respool.untrusted import LONG, Fields, Malformed, decimal, parse_json, whol
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-MARK = "respool"  # what a commit of respool's own says of itself, in its commitInfo
+MARK = "respool"  # the key in commitInfo of respool's own commits
 _CHUNK = 32  # commits read at a time
-_HARMLESS = frozenset({"OPTIMIZE", "REORG", "VACUUM START", "VACUUM END"})  # what changes no row
+_HARMLESS = frozenset({"OPTIMIZE", "REORG", "VACUUM START", "VACUUM END"})  # operations that change no row
 _EMPTY = -1  # the version of a table before its first
 
 
 @dataclass(frozen=True)
 class Commit:
-    """One version of a table.
+    """A version of a table.
 
     Attributes:
         version: Its number.
-        operation: What made it, as Delta names it.
-        batches: The batches that it holds, by the app id under which they were written.
-        goes_back: The version whose rows it has, for a RESTORE; -1 for one that left no row.
-        mark: What respool's own commits say of themselves.
+        operation: The operation, as Delta names it.
+        batches: The batches that it holds, by the app id that wrote them.
+        goes_back: The version whose rows it has, for a RESTORE; -1 when it left no row.
+        mark: The identity of a commit that respool made.
     """
 
     version: int
@@ -54,7 +54,7 @@ class Commit:
         return self.version == 0 or self.goes_back == _EMPTY
 
     def __str__(self) -> str:
-        """Return it for people."""
+        """Return it as text, for messages."""
         return f"version {self.version} ({self.operation})"
 
 
@@ -62,7 +62,7 @@ class DeltaLog:
     """Reads a table's commits, many at a time."""
 
     def __init__(self, table: str) -> None:
-        """Take the table's folder or URL."""
+        """Open the table's folder or URL."""
         self._files = open_reader(table)
         self._commits: dict[int, Commit | None] = {}
 
@@ -84,15 +84,13 @@ class DeltaLog:
         try:
             return parse(version, data)
         except Malformed as error:
-            remedy = (
-                "What the table has of this query cannot be known; put the file back from a copy. Nothing was changed."
-            )
+            remedy = "It is unknown which batches the table has; restore the file from a copy. Nothing was changed."
             raise DamagedFileError(f"{self._files.root}/{path}", str(error), remedy) from error
 
     def lineage(self, version: int) -> Iterator[Commit]:
-        """Yield the commits that made a version, the newest first, without those that a RESTORE took back.
+        """Yield the commits that made a version, the newest first, without those that a RESTORE undid.
 
-        It ends with the table's first commit, with one that left no row, or where the log was cleaned.
+        It ends with the table's first commit, with a commit that left no row, or where the log was cleaned.
         """
         while version >= 0 and (commit := self.commit(version)) is not None:
             yield commit
@@ -100,7 +98,7 @@ class DeltaLog:
 
 
 def parse(version: int, data: bytes) -> Commit:
-    """Return a version from the bytes of its file; raise Malformed when they are not those of a commit."""
+    """Return a version from the bytes of its file; raise Malformed when they are not a commit."""
     info = Fields({})
     batches: dict[str, int] = {}
     for line in data.splitlines():
@@ -114,12 +112,12 @@ def parse(version: int, data: bytes) -> Commit:
     goes_back = _restored(info, version) if operation == "RESTORE" else None
     if goes_back is None and mark is not None:
         goes_back = _EMPTY if operation == "DELETE" else version - 1
-    # A restore notes a batch too, but holds none.
+    # A restore records a batch too, but holds none.
     return Commit(version, operation, {} if mark else batches, goes_back, mark)
 
 
 def _restored(info: Fields, version: int) -> int | None:
-    """Return the version that a RESTORE went back to; None when it names a time instead."""
+    """Return the version that a RESTORE restored; None when it names a time instead."""
     parameters = info.nested("operationParameters") if "operationParameters" in info else Fields({})
     if "version" not in parameters:
         return None
@@ -135,29 +133,29 @@ def open_table(location: str, version: int | None = None) -> "DeltaTable":
     from deltalake.exceptions import TableNotFoundError
 
     path = local_path(location)
-    if path is None:  # whoever cannot reach the store is told by its own library, which says it better
+    if path is None:  # when the store is out of reach, the message of its own library is clearer
         open_reader(location).facts([f"_delta_log/{0:020}.json"])
     try:
         return DeltaTable(str(path or location), version=version, storage_options=None if path else storage_options())
     except TableNotFoundError as error:
         raise CheckpointError(
-            f"{location} is no Delta table: {delta_message(error)}. Name the folder or URL that holds its _delta_log."
+            f"{location} is not a Delta table: {delta_message(error)}. Name the folder or URL that has its _delta_log."
         ) from error
-    except Exception as error:  # a store's errors are OSErrors, those of a log are DeltaErrors, and there are others
+    except Exception as error:  # a store raises OSErrors, a log DeltaErrors, and there are others
         where = location if version is None else f"Version {version} of {location}"
         raise CheckpointError(f"{where} cannot be read as a Delta table: {delta_message(error)}") from error
 
 
 def storage_options() -> dict[str, str]:
-    """Return what delta-rs must be told beside the environment: a store that does not answer is soon given up."""
+    """Return delta-rs's options besides the environment: a request to a store that does not answer fails soon."""
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    # Whoever names an endpoint without encryption means it, as every other library takes it.
+    # An endpoint without encryption is taken at its word, as other libraries do.
     plain = {"allow_http": "true"} if endpoint.startswith("http://") else {}
     return {"max_retries": "3", "retry_timeout": "30s", "connect_timeout": "10s", **plain}
 
 
 def delta_message(error: BaseException) -> str:
-    """Return what delta-rs says, which draws a tree of causes and can add a stack trace, in one line."""
+    """Return the message of delta-rs in one line; it draws a tree of causes and can add a stack trace."""
     text = re.split(r"\n\s+0: ", re.sub(r"\x1b\[\d+m", "", str(error)))[0]
     causes = [" ".join(cause.split()) for cause in text.split("↳")]
     message = re.search("<Message>(.*?)</Message>", causes[-1])

@@ -1,7 +1,7 @@
-"""Put a Delta table back to the version before a batch, and take that back.
+"""Restore a Delta table to the version before a batch, and undo that.
 
-A RESTORE by Spark leaves noted which batches a table has, so that they would still be skipped. Here one commit does
-both: it brings back the older version's files, and notes the batch before as the newest. The query keeps its id.
+After a RESTORE by Spark the table still records the batches that it had, so that they would be skipped. Here one commit
+restores the older version's files and records the batch before as the newest. The query keeps its id.
 """
 
 import json
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RestoreTable:
-    """Put a Delta table back to what it was before a batch, and let it take that batch again: in one commit.
+    """Restore a Delta table to the version before a batch, so that it accepts that batch again, in one commit.
 
     Attributes:
         table: The table's folder or URL.
         from_version: The version that the table must be at.
-        to_version: The version whose rows it gets; None for no rows, `from_version` for those that it has.
-        app_id: Whose batches the table notes: the query's id, or a `txnAppId`.
-        from_batch: The newest batch that the table has noted; None for none.
-        to_batch: The batch that it is to note as the newest, -1 for none.
+        to_version: The version whose rows it gets; None for no rows, `from_version` to keep its rows.
+        app_id: The id under which the table records batches: the query's id, or a `txnAppId`.
+        from_batch: The newest batch that the table has recorded; None without a batch.
+        to_batch: The batch to record as the newest; -1 for no batch.
     """
 
     table: str
@@ -45,7 +45,7 @@ class RestoreTable:
 
 
 def run_restore(step: RestoreTable) -> None:
-    """Restore a table; done before, by a run that was cut off, it is done.
+    """Restore a table; a restore that an interrupted run has done already is skipped.
 
     Raises:
         CheckpointError: The table has changed since the plan was made, or cannot be written.
@@ -54,15 +54,15 @@ def run_restore(step: RestoreTable) -> None:
 
 
 def require_undoable(step: RestoreTable) -> None:
-    """Raise CheckpointError when a restore cannot be taken back: to be asked before anything else is."""
+    """Raise CheckpointError when a restore cannot be undone; to be called before anything else is undone."""
     undoing(step)
 
 
 def undo_restore(step: RestoreTable) -> None:
-    """Take a restore back; done before, or never begun, there is nothing to do.
+    """Undo a restore; when it was undone already or never done, nothing happens.
 
     Raises:
-        CheckpointError: Somebody has written to the table since, or it cannot be written.
+        CheckpointError: Another writer has changed the table since, or it cannot be written.
     """
     undo(step)
 
@@ -76,7 +76,7 @@ _SENTENCE = re.compile(
 
 @dataclass(frozen=True)
 class _Change:
-    """One commit: the version whose rows the table gets, the batch that is noted, and its mark; each None for none."""
+    """A commit: the version whose rows the table gets, the batch that is recorded, and its mark; each may be None."""
 
     to_version: int | None
     app_id: str
@@ -85,7 +85,7 @@ class _Change:
 
 
 def run(step: RestoreTable) -> None:
-    """Restore a table; done before, by a run that was cut off, it is done."""
+    """Restore a table; a restore that an interrupted run has done already is skipped."""
     table, log = open_table(step.table), DeltaLog(step.table)
     now = table.version()
     if now > step.from_version and _marked(log.commit(step.from_version + 1), _mark(step)):
@@ -93,24 +93,24 @@ def run(step: RestoreTable) -> None:
     if now != step.from_version:
         raise CheckpointError(
             f"The Delta table {step.table} was at version {step.from_version} when the rewind was planned, and is now "
-            f"at {_at(log, now)}: somebody writes to it. Stop them, and plan again. The table was not changed."
+            f"at {_at(log, now)}: another writer uses it. Stop it, and plan again. The table was not changed."
         )
     batch = step.to_batch if step.from_batch is not None else None
     _commit(table, _Change(step.to_version, step.app_id, batch, _mark(step)), step.table)
 
 
 def undo(step: RestoreTable) -> None:
-    """Take a restore back; done before, or never begun, there is nothing to do."""
+    """Undo a restore; when it was undone already or never done, nothing happens."""
     table = undoing(step)
     if table is not None:
         _commit(table, _Change(step.from_version, step.app_id, step.from_batch, _mark(step, undo=True)), step.table)
 
 
 def undoing(step: RestoreTable) -> "DeltaTable | None":
-    """Return the table of a restore that can be taken back; None when there is nothing to take back.
+    """Return the table of a restore that can be undone; None when there is nothing to undo.
 
     Raises:
-        CheckpointError: Somebody has written to the table since.
+        CheckpointError: Another writer has changed the table since.
     """
     table, log = open_table(step.table), DeltaLog(step.table)
     now = table.version()
@@ -122,14 +122,14 @@ def undoing(step: RestoreTable) -> "DeltaTable | None":
             return None
         if commit is None or not commit.harmless:
             raise CheckpointError(
-                f"The Delta table {step.table} has changed since it was restored: {_at(log, version)}. Taking the "
-                "restore back would undo that too. Rewind again instead. The table was not changed."
+                f"The Delta table {step.table} has changed since it was restored: {_at(log, version)}. Undoing "
+                "the restore would undo that too. Rewind again instead. The table was not changed."
             )
     return table
 
 
 def rehearse(table: "DeltaTable", step: RestoreTable) -> str | None:
-    """Return why delta-rs cannot do a step, or None: tried on a table of the same kind with one file, in a folder."""
+    """Return why delta-rs cannot do a step, or None: it is tried on a small copy of the table, with one file."""
     protocol, facts = table.protocol(), table.metadata()
     names = {"readerFeatures": protocol.reader_features, "writerFeatures": protocol.writer_features}
     versions = {"minReaderVersion": protocol.min_reader_version, "minWriterVersion": protocol.min_writer_version}
@@ -164,15 +164,15 @@ def _commit(table: "DeltaTable", change: _Change, name: str) -> None:
     from deltalake import CommitProperties, PostCommitHookProperties, Transaction
 
     noted = Transaction(change.app_id, change.batch or 0, int(time.time() * 1000))
-    # Another writer's commit in between must fail this one, not be merged with it.
+    # This commit must fail after another writer's commit, not be merged with it.
     properties = CommitProperties(
         custom_metadata={MARK: change.mark.text() if change.mark else "rehearsal"},
         max_commit_retries=0,
         app_transactions=[noted] if change.batch is not None else None,
     )
-    # The table's log is the business of its own writers.
+    # Checkpoints and clean-up of the log are left to the table's own writers.
     after = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-    with _telling(name):
+    with _naming_failures(name):
         if change.to_version is None:
             table.delete(commit_properties=properties, post_commithook_properties=after)
         elif change.to_version == table.version():
@@ -189,19 +189,18 @@ def _commit(table: "DeltaTable", change: _Change, name: str) -> None:
 
 
 @contextmanager
-def _telling(name: str) -> Iterator[None]:
+def _naming_failures(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # as many as delta-rs has
         raise CheckpointError(
             f"The Delta table {name} could not be restored: {delta_message(error)}. It was not changed. "
-            "Find out why, and "
-            "run the same command again, or take the rewind back with `respool checkpoint undo`."
+            "Remove the cause and run the same command again, or undo the rewind with `respool checkpoint undo`."
         ) from error
 
 
 def _mark(step: RestoreTable, undo: bool = False) -> Identity:
-    """Return by what the commit of a step, or of its undoing, is recognized."""
+    """Return the identity by which the commit of a step, or of its undo, is recognized."""
     return _mark_of(step.from_version, step.to_version, step.to_batch + 1, undo)
 
 
@@ -211,7 +210,7 @@ def _mark_of(from_version: int, to_version: int | None, next_batch: int, undo: b
 
 
 def _read_mark(text: str) -> Identity | None:
-    """Return the mark of a commit; None for one that respool does not write."""
+    """Return the mark of a commit; None for a text that respool does not write."""
     sentence = _SENTENCE.fullmatch(text)
     if sentence is not None:  # of earlier versions of respool
         to = sentence["to"]

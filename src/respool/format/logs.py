@@ -24,7 +24,7 @@ def query_id(text: str) -> str:
     try:
         return Fields(parse_json(text)).text("id")
     except Malformed as error:
-        raise _broken("metadata", f"no query id in it ({error})") from error
+        raise _broken("metadata", f"it has no query id ({error})") from error
 
 
 def metadata(query: str) -> str:

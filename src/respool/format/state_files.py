@@ -58,10 +58,10 @@ def _zip_metadata(data: bytes) -> bytes:
         size = sum(entry.file_size for entry in archive.infolist())
         most = _MOST_PACKED * len(data) + _MOST_SMALL
         if size > most:
-            raise Malformed(f"it says that {size:,} bytes are in it; at most {most:,} were expected")
+            raise Malformed(f"it declares {size:,} bytes; at most {most:,} were expected")
         wrong = archive.testzip()
         if wrong is not None:
-            raise Malformed(f"{wrong[:60]!a} in it does not fit its checksum")
+            raise Malformed(f"{wrong[:60]!a} in it does not match its checksum")
         return archive.read("metadata")
 
 
@@ -81,7 +81,7 @@ def checksum(data: bytes, hidden: bytes) -> str | None:
     view = memoryview(data)
     for at in range(0, len(data), size):
         if zlib.crc32(view[at : at + size]) != next(expected, None):
-            return f"its bytes from {at} on do not fit its hidden checksum file"
+            return f"its bytes from {at} on do not match its hidden checksum file"
     return "it is shorter than its hidden checksum file says" if list(islice(expected, 1)) else None
 
 
@@ -100,4 +100,4 @@ def spark_checksum(data: bytes, visible: bytes) -> str | None:
     if algorithm != "CRC32C":
         return None
     actual = int(google_crc32c.value(data))
-    return None if actual == expected & 0xFFFFFFFF else "it does not fit its checksum file"
+    return None if actual == expected & 0xFFFFFFFF else "it does not match its checksum file"

@@ -47,9 +47,9 @@ def families(data: bytes) -> tuple[ColumnFamily, ...]:
         if version in _PARTS:
             return _families(data, at, version)
     except (struct.error, ValueError) as error:
-        raise ValueError("it ends too soon, or is no schema") from error
+        raise ValueError("it ends too early or is not a schema") from error
     if re.fullmatch("v[0-9]{1,3}", version):
-        raise UnknownSchemaError(f"is of version {version}; this respool knows {', '.join(_PARTS)}")
+        raise UnknownSchemaError(f"has format version {version}; this respool supports {', '.join(_PARTS)}")
     raise ValueError(f"it begins with {version[:20]!a}, expected {', '.join(_PARTS)}")
 
 

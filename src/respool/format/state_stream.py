@@ -89,7 +89,7 @@ def _lz4(data: bytes) -> bytes:
             raise _BrokenError("a block of it is shorter than it says")
         if size:  # the end mark has none
             if checksum(part) != expected:
-                raise _BrokenError("a block of it does not fit its checksum")
+                raise _BrokenError("a block of it does not match its checksum")
             parts.append(part)
     return b"".join(parts)
 
@@ -109,7 +109,7 @@ def _blocks(data: bytes) -> Iterator[tuple[int, memoryview, int, int]]:
         method, most = token & 0xF0, 1 << (_LEAST_BITS + (token & 0x0F))
         whole = 0 <= packed <= len(data) - at and 0 <= size <= most
         if magic != _LZ4 or method not in (_RAW, _COMPRESSED) or not whole:
-            raise _BrokenError(f"a block of it is not whole, {len(data) - at + _BLOCK.size} bytes before its end")
+            raise _BrokenError(f"a block of it is incomplete, {len(data) - at + _BLOCK.size} bytes before its end")
         yield method, view[at : at + packed], size, expected
         at += packed
 
@@ -143,7 +143,7 @@ def _snappy(data: bytes) -> bytes:
         (packed,) = _INT.unpack_from(data, at)
         at += _INT.size
         if not 0 <= packed <= len(data) - at:
-            raise _BrokenError(f"a block of it is not whole, {len(data) - at} bytes before its end")
+            raise _BrokenError(f"a block of it is incomplete, {len(data) - at} bytes before its end")
         block = data[at : at + packed]
         size = _varint(block)
         held = _held(held, size)
@@ -160,7 +160,7 @@ def _held(before: int, size: int) -> int:
 
 def _unpacked(codec: Any, block: "bytes | memoryview", size: int) -> bytes:
     if size > _MOST_PACKED[codec.name] * len(block) + 64:  # a size that cannot be is not allocated
-        raise _BrokenError("a block of it says more bytes than can be in it")
+        raise _BrokenError("a block of it declares more bytes than it can hold")
     try:
         return bytes(codec.decompress(block, decompressed_size=size, asbytes=True)) if size else b""
     except (OSError, ValueError) as error:
@@ -178,10 +178,10 @@ def _require_chunks(data: bytes) -> None:
     while at < len(data):
         header = 7 if data[at + 2 : at + 3] == b"\x01" else 5
         if data[at : at + 2] != _LZF or len(data) - at < header:
-            raise _BrokenError(f"a chunk of it is not whole, {len(data) - at} bytes before its end")
+            raise _BrokenError(f"a chunk of it is incomplete, {len(data) - at} bytes before its end")
         at += header + int.from_bytes(data[at + 3 : at + 5], "big")
     if at > len(data):
-        raise _BrokenError("its last chunk is not whole")
+        raise _BrokenError("its last chunk is incomplete")
 
 
 def _varint(block: bytes) -> int:
@@ -190,7 +190,7 @@ def _varint(block: bytes) -> int:
         value |= (byte & 0x7F) << (7 * place)
         if byte < 0x80 and value <= _MOST:
             return value
-    raise _BrokenError("a block of it names no size that can be")
+    raise _BrokenError("a block of it has an impossible size")
 
 
 def _walk(kind: StateKind, plain: bytes) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 
-# Names that only one client knows. One that ends with a dot stands for all that start so.
+# Names that only one of the clients has. A name that ends with a dot stands for all names with that prefix.
 _JAVA_ONLY = (
     "sasl.jaas.config",
     "sasl.login.",
@@ -66,7 +66,7 @@ _PASSWORD_LOGINS = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
-# As Java's client reads it: a protocol may stand before, an IPv6 address is in brackets.
+# As Java's client reads it: a protocol may precede it, an IPv6 address is in brackets.
 _SERVER = re.compile(r"(?:[\w.-]+://)?(?:[\w.%-]+|\[[0-9A-Fa-f:.%\w-]+\]):(?P<port>\d{1,5})")
 _CHECK_HOST = "ssl.endpoint.identification.algorithm"
 
@@ -106,7 +106,7 @@ class KafkaCluster:
 
 
 def check_embedded(options: Mapping[str, str]) -> None:
-    """Raise SettingsError for options of clients that the embedded broker cannot serve: it has no encryption or logins.
+    """Raise SettingsError for client options that the embedded broker cannot serve: it has no encryption and no logins.
 
     Args:
         options: The options of the `[kafka]` table.
@@ -152,7 +152,7 @@ def _java_sasl(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _client_sasl(options: Mapping[str, str]) -> dict[str, str]:
-    """Return what librdkafka must know of a login that is written in Java's way."""
+    """Return librdkafka's options for a login that is written in Java's syntax."""
     if _mechanism(options) not in _PASSWORD_LOGINS or "sasl.username" in options:
         return {}
     written = re.findall(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"', options.get("sasl.jaas.config", ""))
@@ -216,14 +216,14 @@ _Client = TypeVar("_Client")
 
 
 def admin_client(kafka: KafkaCluster) -> "AdminClient":
-    """Return an admin client; keep it in a variable while an answer is awaited, as it takes its answers with it."""
+    """Return an admin client; keep a reference until its futures have resolved."""
     from confluent_kafka.admin import AdminClient
 
     return make_client(AdminClient, kafka, {})
 
 
 def make_client(kind: Callable[[dict[str, Any]], _Client], kafka: KafkaCluster, options: Mapping[str, Any]) -> _Client:
-    """Return a client that keeps its chatter off standard error; a failure is told by an exception all the same."""
+    """Return a client that does not log to standard error; failures raise exceptions all the same."""
     from confluent_kafka import KafkaException
 
     try:
@@ -243,7 +243,7 @@ def kafka_error(error: Exception) -> "KafkaError":
 
 @contextmanager
 def translate_errors(kafka: KafkaCluster) -> Iterator[None]:
-    """Turn a failed question to the broker into a BrokerError."""
+    """Raise BrokerError for a failed request to the broker."""
     from confluent_kafka import KafkaException
 
     try:
@@ -259,6 +259,6 @@ def broker_error(kafka: KafkaCluster, error: Exception) -> BrokerError:
     silent = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
     kind = BrokerUnreachable if kafka_error(error).code() in silent else BrokerError
     return kind(
-        f"The broker at {kafka.bootstrap_servers} did not do what it was asked: {kafka_error(error).str()}. "
+        f"The broker at {kafka.bootstrap_servers} rejected the request: {kafka_error(error).str()}. "
         "Check that it runs and that you may use it, and try again."
     )

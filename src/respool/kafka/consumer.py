@@ -42,7 +42,7 @@ class Record:
 def has_records(kafka: KafkaCluster, topic: str, partition: int, first: int, end: int) -> bool:
     """Return whether a partition still has a record from offset `first` on and before `end`.
 
-    An offset need not be a record's: transactions leave marks, and compaction leaves holes.
+    Not every offset has a record: transactions leave markers, and compaction leaves gaps.
     """
     starts, ends = start_offsets(kafka, topic), end_offsets(kafka, topic)
     if partition not in starts:
@@ -68,9 +68,9 @@ def read(
     Args:
         kafka: The cluster.
         topic: A topic that exists.
-        newest: Only this many, the newest ones, as `tail` does; None for all from the first on.
-        limit: Stop after this many.
-        follow: Go on waiting for new records, which come as they arrive.
+        newest: Only so many of the newest records, as `tail` does; None for all from the first on.
+        limit: Stop after so many records.
+        follow: Wait for new records after the last record, and yield them as they arrive.
 
     Raises:
         TopicError: The topic is unknown, or vanished meanwhile.
@@ -101,7 +101,7 @@ def _read(
     consumer = make_consumer(kafka)
     try:
         merged = _merged(kafka, consumer, topic, starts, ends)
-        # Every partition gave its newest ones: of those, the newest of the topic.
+        # Every partition yields its newest records: of those, take the newest of the topic.
         yield from merged if newest is None else deque(merged, newest)
         if follow:
             at_ends = [TopicPartition(topic, partition, end) for partition, end in ends.items()]
@@ -119,9 +119,9 @@ def _read(
 def _merged(
     kafka: KafkaCluster, consumer: "confluent_kafka.Consumer", topic: str, starts: dict[int, int], ends: dict[int, int]
 ) -> Iterator[Record]:
-    """Yield the records between the offsets, always the oldest of the partitions' next ones.
+    """Yield the records between the offsets, merged by timestamp.
 
-    A partition that runs ahead of the others is paused, so that memory stays bounded.
+    A partition that is ahead of the others is paused, so that memory stays bounded.
     """
     from confluent_kafka import TopicPartition
 
@@ -159,7 +159,7 @@ def _merged(
 def _arrivals(
     kafka: KafkaCluster, consumer: "confluent_kafka.Consumer", topic: str
 ) -> Iterator[tuple[int, int, Record | None]]:
-    """Wait for records and yield those that came, with partition and offset; None at the end of a partition."""
+    """Wait for records, and yield them with partition and offset; None at the end of a partition."""
     for message in next_messages(kafka, consumer, topic, 1_000):
         partition, offset = message.partition(), message.offset()
         assert partition is not None
@@ -204,14 +204,14 @@ def next_messages(
 
 
 def _record(message: "confluent_kafka.Message", topic: str) -> Record | None:
-    """Return the record of a message; None when it says that a partition has ended."""
+    """Return the record of a message; None when the message marks the end of a partition."""
     from confluent_kafka import KafkaError
 
     error = message.error()
     if error is not None:
         if error.code() == KafkaError._PARTITION_EOF:
             return None
-        raise TopicError(f"Reading '{topic}' failed: {error.str()}. See whether it is still there: respool topic list.")
+        raise TopicError(f"Reading '{topic}' failed: {error.str()}. Check that it still exists: respool topic list.")
     partition, offset = message.partition(), message.offset()
     assert partition is not None
     assert offset is not None

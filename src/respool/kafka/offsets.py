@@ -1,4 +1,4 @@
-"""Which offsets of a topic partition there are, in little memory: a bit for each, and nothing for a full block."""
+"""Sets of offsets of a topic partition, in little memory: a bit for each offset, and nothing for a full block."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -21,12 +21,12 @@ class TopicPartition(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        """Return it for people."""
+        """Return it as text."""
         return f"{self.topic}-{self.partition}"
 
 
 class OffsetRange(NamedTuple):
-    """Offsets from `start` on, and before `end`."""
+    """Offsets from `start` on, up to but not including `end`."""
 
     start: int
     end: int
@@ -37,7 +37,7 @@ class OffsetRange(NamedTuple):
         return self.end - self.start
 
     def __str__(self) -> str:
-        """Return it for people, both ends included."""
+        """Return it as text, both ends included."""
         return f"{self.start:,}" if self.size == 1 else f"{self.start:,} to {self.end - 1:,}"
 
 
@@ -45,12 +45,12 @@ class OffsetSet:
     """The offsets that were added, and those that were added more than once.
 
     Attributes:
-        added: How many were added, each as often as it was.
-        distinct: How many there are.
+        added: How many offsets were added, counting repeated additions.
+        distinct: How many different offsets were added.
     """
 
     def __init__(self) -> None:
-        """Make an empty one."""
+        """Create an empty set."""
         self.added = 0
         self.distinct = 0
         self._once: dict[int, NDArray[np.uint8]] = {}
@@ -65,7 +65,7 @@ class OffsetSet:
         self.distinct += len(offsets) - _mark(self._once, offsets, self._more)
 
     def ranges(self) -> list[OffsetRange]:
-        """Return the offsets that there are."""
+        """Return all offsets of the set."""
         return _ranges(self._once)
 
     def doubled(self) -> list[OffsetRange]:
@@ -74,7 +74,7 @@ class OffsetSet:
 
 
 def gaps(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-    """Return what lies between ranges that rise and do not touch."""
+    """Return the gaps between ranges in rising order that do not touch."""
     return [OffsetRange(before.end, after.start) for before, after in pairwise(ranges)]
 
 
@@ -94,20 +94,20 @@ def shared(some: Sequence[OffsetRange], others: Sequence[OffsetRange]) -> list[O
 
 
 def without(some: Sequence[OffsetRange], others: Sequence[OffsetRange]) -> list[OffsetRange]:
-    """Return the offsets of ranges that others, rising as they do, have not."""
+    """Return the offsets of ranges that are not in others; both lists are in rising order."""
     if not some:
         return []
     ends = [some[0].start, *(bound for excluded in others for bound in excluded), some[-1].end]
-    # What lies before, between and behind the others.
+    # The offsets before, between and after the others.
     outside = [OffsetRange(start, end) for start, end in zip(ends[::2], ends[1::2], strict=True)]
     return shared(some, [part for part in outside if part.size > 0])
 
 
 def joined(ranges: Sequence[OffsetRange], most: int) -> list[OffsetRange]:
-    """Return at most so many ranges that cover the given ones, which rise: those nearest to each other are joined."""
+    """Return at most `most` ranges that cover the given ranges, in rising order: the nearest ranges are joined."""
     distances = sorted(
         range(1, len(ranges)), key=lambda at: ranges[at].start - ranges[at - 1].end, reverse=True
-    )  # of each to the one before it
+    )  # of each range to the range before it
     cuts = [0, *sorted(distances[: most - 1]), len(ranges)]
     return [OffsetRange(ranges[first].start, ranges[after - 1].end) for first, after in pairwise(cuts) if first < after]
 
@@ -122,7 +122,7 @@ def _mark(
     offsets: "NDArray[np.int64]",
     again: "dict[int, NDArray[np.uint8]] | None" = None,
 ) -> int:
-    """Mark offsets that rise, and return how many were marked already; those are marked in `again`."""
+    """Mark offsets in rising order, and return how many were marked already; those are marked in `again`."""
     if not len(offsets):
         return 0
     numbers = offsets >> _SHIFT
@@ -155,7 +155,7 @@ def _ranges(blocks: "dict[int, NDArray[np.uint8]]") -> list[OffsetRange]:
         else:
             edges = np.diff(np.unpackbits(blocks[number], bitorder="little").astype(np.int8), prepend=0, append=0)
             first, after = ((np.flatnonzero(edges == step) + base).tolist() for step in (1, -1))
-        if ends and ends[-1] == first[0]:  # goes on from the block before
+        if ends and ends[-1] == first[0]:  # continues the block before
             ends.pop()
             first = first[1:]
         starts += first

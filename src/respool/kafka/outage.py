@@ -12,10 +12,10 @@ from typing import Any
 from respool.errors import BrokerError, BrokerUnreachable
 from respool.kafka.cluster import KafkaCluster, broker_error, make_client
 
-_EVERY = 5.0  # seconds between questions while Kafka answers
+_EVERY = 5.0  # seconds between requests while Kafka answers
 _TIMEOUT = 10.0  # seconds for an answer before Kafka counts as unreachable
 _FIRST, _LONGEST = 1.0, 60.0  # seconds between restarts of a query
-_PROBE_FIRST, _PROBE_LONGEST = 0.5, 5.0  # seconds between questions while Kafka does not answer
+_PROBE_FIRST, _PROBE_LONGEST = 0.5, 5.0  # seconds between requests while Kafka does not answer
 
 
 def backoff(attempt: int, first: float = _FIRST, longest: float = _LONGEST) -> float:
@@ -25,10 +25,10 @@ def backoff(attempt: int, first: float = _FIRST, longest: float = _LONGEST) -> f
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a question to a cluster.
+    """The outcome of a request to a cluster.
 
     Attributes:
-        reached: A broker answered, if only to refuse.
+        reached: A broker answered, even if it refused the client.
         refused: Why it refused the client; None when it did not.
     """
 
@@ -37,10 +37,10 @@ class Answer:
 
 
 class Probe:
-    """Asks a cluster whether it answers: one connection that is kept, one request for no topic."""
+    """Asks a cluster whether it answers, by a small request on a connection that is kept."""
 
     def __init__(self, kafka: KafkaCluster) -> None:
-        """Connect nothing yet."""
+        """Create the client, without a connection yet."""
         from confluent_kafka import KafkaError
         from confluent_kafka.admin import AdminClient
 
@@ -64,7 +64,7 @@ class Probe:
             if isinstance(broker_error(self._kafka, error), BrokerUnreachable):
                 self._client.poll(0)  # calls _on_error, which gets the reason
                 return Answer(reached=self._refused is not None, refused=self._refused)
-        return Answer(reached=True)  # a cluster that refuses this question is there all the same
+        return Answer(reached=True)  # a cluster that refuses this request is reachable all the same
 
     def _on_error(self, error: Any) -> None:
         if error.code() in self._refusals:
@@ -75,7 +75,7 @@ class Watch:
     """A thread that asks a cluster every few seconds, and reports the start and the end of an outage once."""
 
     def __init__(self, kafka: KafkaCluster, on_note: Callable[[str], None], limit: timedelta | None = None) -> None:
-        """Start to watch.
+        """Start the thread.
 
         Args:
             kafka: The cluster.
@@ -87,7 +87,7 @@ class Watch:
         self._limit = limit
         self._closed = False
         self._wake = threading.Event()
-        self._answered = time.monotonic()  # when the last question that was answered was asked
+        self._answered = time.monotonic()  # when the last answered request was sent
         self._down: float | None = None
         self._last_end: float | None = None
         self._thread = threading.Thread(target=self._run, name="kafka-watch", daemon=True)
@@ -100,7 +100,7 @@ class Watch:
         return None if down is None else time.monotonic() - down
 
     def answered_since(self, moment: float) -> bool:
-        """Return whether Kafka has answered a question that was asked after a moment of the monotonic clock."""
+        """Return whether Kafka has answered a request that was sent after a moment of the monotonic clock."""
         return self._down is None and self._answered >= moment
 
     def reported_since(self, moment: float) -> bool:
@@ -108,11 +108,11 @@ class Watch:
         return self._down is not None or (self._last_end is not None and self._last_end >= moment)
 
     def ask_now(self) -> None:
-        """Ask without waiting for the next turn."""
+        """Send the next request now."""
         self._wake.set()
 
     def close(self) -> None:
-        """Stop to watch."""
+        """Stop the thread."""
         self._closed = True
         self._wake.set()
         self._thread.join(_EVERY)
@@ -158,7 +158,7 @@ def answers_again(seconds: float) -> str:
 
 
 def gave_up(kafka: KafkaCluster, limit: timedelta) -> BrokerUnreachable:
-    """Return the error of a wait that was too long."""
+    """Return the error after the limit has passed."""
     return BrokerUnreachable(
         f"No Kafka broker answers at {kafka.bootstrap_servers}; waited for {duration(limit.total_seconds())}. Check "
         "the address, and the [kafka] table of respool.toml. Wait longer with --give-up-after."
@@ -170,8 +170,8 @@ def wait_until_answers(kafka: KafkaCluster, limit: timedelta | None, on_note: Ca
 
     Args:
         kafka: The cluster.
-        limit: The longest wait; None for any.
-        on_note: Called when there is something to wait for, and when it is over.
+        limit: The longest wait; None for no limit.
+        on_note: Called when the wait begins and when it ends.
 
     Raises:
         BrokerUnreachable: None answered within the limit.
@@ -201,7 +201,7 @@ def wait_until_answers(kafka: KafkaCluster, limit: timedelta | None, on_note: Ca
 
 
 def duration(seconds: float) -> str:
-    """Return a number of seconds for people: 8 s, 2 min 5 s, 3 h 20 min."""
+    """Return a number of seconds as text: 8 s, 2 min 5 s, 3 h 20 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

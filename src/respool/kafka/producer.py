@@ -13,7 +13,7 @@ _AHEAD = 0.005  # seconds that producing may run ahead of its rate: waits shorte
 
 
 class Message(NamedTuple):
-    """What is sent to a topic."""
+    """A record to send to a topic."""
 
     key: bytes | None
     value: bytes | None
@@ -30,15 +30,15 @@ def produce(
 ) -> int:
     """Send messages to a topic that exists, and return how many once all are delivered.
 
-    Each message is on its way as soon as `messages` yields it, so an iterator may wait for a person who types.
+    Each message is sent as soon as `messages` yields it, so an iterator may wait for a person who types.
 
     Args:
         kafka: The cluster.
-        topic: Where to.
-        messages: What to send; never held in memory as a whole.
-        rate: The most records in a second; None for as fast as it goes.
+        topic: The topic.
+        messages: The messages; they are not held in memory together.
+        rate: The most records in a second; None for no limit.
         progress: Called after each record with the number sent so far.
-        stopped: Asked before each record and while waiting; True ends the sending as if the messages had ended.
+        stopped: Called before each record and while waiting; True ends the sending as if the messages had ended.
 
     Raises:
         TopicError: The topic is unknown, or a record could not be delivered.
@@ -52,18 +52,18 @@ def produce(
                 progress(delivery.sent)
             if delivery.failed:
                 break
-    except Exception:  # out of `messages`: what came before is sent all the same
+    except Exception:  # raised by `messages`: the earlier messages are sent all the same
         delivery.flush()
         raise
     return delivery.finish()
 
 
 def produce_together(kafka: KafkaCluster, topic: str, values: Sequence[bytes], partition: int = 0) -> None:
-    """Send values to one partition so that they become visible all at once: a reader sees all of them or none."""
+    """Send values to one partition so that they become visible together: a reader sees all of them or none."""
     from confluent_kafka import Producer
 
     require_topic(kafka, topic)
-    # All wait for the slowest linger, and flush sends what waits as one request.
+    # All wait for the linger time, and flush sends the waiting records as one request.
     producer = make_client(Producer, kafka, {"linger.ms": 10_000, "acks": "all"})
     for value in values:
         producer.produce(topic, value, partition=partition)
@@ -77,12 +77,12 @@ def paced(
     stopped: Callable[[], bool],
     wait: Callable[[float], None] = time.sleep,
 ) -> Iterator[Message]:
-    """Yield messages at `rate` in a second, or at once when it is None, until `stopped` says so.
+    """Yield messages at `rate` in a second, or without a pause when it is None, until `stopped` returns True.
 
     Args:
-        messages: What to yield.
-        rate: The most in a second.
-        stopped: Asked before each message, and at least every tenth of a second while waiting.
+        messages: The messages.
+        rate: The most messages in a second.
+        stopped: Called before each message, and at least every tenth of a second while waiting.
         wait: Called with seconds in which nothing is due.
     """
     begin = time.monotonic()
@@ -95,7 +95,7 @@ def paced(
 
 
 class _Delivery:
-    """One producer, and what became of the messages given to it."""
+    """A producer, and the outcome of its messages."""
 
     def __init__(self, kafka: KafkaCluster, topic: str) -> None:
         from confluent_kafka import KafkaException, Producer
@@ -106,10 +106,10 @@ class _Delivery:
             Producer,
             kafka,
             {
-                "partitioner": "murmur2_random",  # as Java's: a key goes to the same partition whoever sends it
+                "partitioner": "murmur2_random",  # as Java's: a key gets the same partition from every client
                 "enable.idempotence": True,
                 "message.timeout.ms": _DELIVERY,
-                "message.max.bytes": 2**27,  # the topic says how large a record may be
+                "message.max.bytes": 2**27,  # the topic limits the size of a record
                 "delivery.report.only.error": True,
             },
         )
@@ -122,7 +122,7 @@ class _Delivery:
             try:
                 self._producer.produce(self._topic, message.value, message.key, on_delivery=self._on_failure)
                 break
-            except BufferError:  # the queue is full: let some of it go out
+            except BufferError:  # the queue is full: wait until some of it is sent
                 self.serve(0.1)
                 if self.failed:
                     return
@@ -137,7 +137,7 @@ class _Delivery:
         self._producer.poll(seconds)
 
     def flush(self) -> None:
-        while self._producer.flush(0.5):  # in short waits, so that Ctrl-C is heard
+        while self._producer.flush(0.5):  # in short waits, so that Ctrl-C interrupts it
             pass
 
     def finish(self) -> int:

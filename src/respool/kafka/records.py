@@ -16,16 +16,16 @@ SCHEMA = (
     f"headers {_HEADERS}"
 )
 
-# For many records at once, where Kafka's defaults are for few. Spark asks for the topic's offsets at every poll, and
-# drops what the client has fetched beyond it: a poll gives all that one answer of the broker has.
+# For many records at a time; Kafka's defaults are for few. Spark requests the topic's offsets at every poll, and drops
+# what the client has fetched beyond it: a poll returns everything in the broker's response.
 _FETCHING = {
     "kafka.max.poll.records": "50000",
     "kafka.max.partition.fetch.bytes": str(4 << 20),
     "kafka.receive.buffer.bytes": str(1 << 20),
-    # At the end of a topic a broker holds its answer back, half a second by default, and Spark's next question waits
-    # behind it. Spark asks only for records that are there.
+    # At the end of a topic a broker delays its response, half a second by default, and Spark's next request waits
+    # for it. Spark requests only records that exist.
     "kafka.fetch.max.wait.ms": "10",
-    # A broker that is away for a minute or two is waited for inside the query; what takes longer restarts it.
+    # The query waits for a broker that is unreachable for a minute or two; a longer outage restarts the query.
     "kafka.default.api.timeout.ms": "120000",
 }
 
@@ -37,7 +37,7 @@ def read_stream(
     max_offsets_per_trigger: int | None = None,
     headers: bool = True,
 ) -> "DataFrame":
-    """Return the records of a topic as a stream, from the earliest on; a checkpoint overrides the start.
+    """Return the records of a topic as a stream, from the earliest offset on; a checkpoint overrides the start.
 
     Records that Kafka dropped before they were read fail the query: nothing is skipped silently.
 

@@ -1,6 +1,6 @@
 """Topics and their records, without Spark and without a JVM: list, create, delete, produce, read.
 
-Reading joins no consumer group and commits nothing, so looking at a topic never changes what anybody else sees.
+Reading joins no consumer group and commits nothing, so it never changes what other consumers see.
 """
 
 import time
@@ -11,12 +11,12 @@ from respool.errors import TopicError
 from respool.kafka.cluster import KafkaCluster, admin_client, broker_error, kafka_error, translate_errors
 from respool.text import did_you_mean
 
-TIMEOUT = 15.0  # seconds for one question to the broker
+TIMEOUT = 15.0  # seconds for a request to the broker
 
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic at a glance; `records` is the sum of end minus start offsets."""
+    """A topic in a list; `records` is the sum of end minus start offsets."""
 
     name: str
     partitions: int
@@ -24,7 +24,7 @@ class Topic:
 
 
 def is_reachable(kafka: KafkaCluster, timeout: float = 5) -> bool:
-    """Return whether a broker answers there within `timeout` seconds."""
+    """Return whether a broker of the cluster answers within `timeout` seconds."""
     from confluent_kafka import KafkaException
 
     try:
@@ -35,7 +35,7 @@ def is_reachable(kafka: KafkaCluster, timeout: float = 5) -> bool:
 
 
 def list_topics(kafka: KafkaCluster) -> list[Topic]:
-    """Return all topics but Kafka's own, by name."""
+    """Return all topics except Kafka's internal topics, by name."""
     partitions = {name: numbers for name, numbers in _partitions(kafka).items() if not name.startswith("__")}
     starts = offsets_of(kafka, partitions, end=False)
     ends = offsets_of(kafka, partitions, end=True)
@@ -54,7 +54,7 @@ def create(
         kafka: The cluster.
         name: The new topic.
         partitions: How many; None for the broker's default.
-        config: The topic's own settings, by Kafka's names (retention.ms and so on).
+        config: The topic's settings, by Kafka's names (retention.ms and so on).
 
     Raises:
         TopicError: The topic exists already, or the broker refuses its name or settings.
@@ -75,18 +75,18 @@ def create(
         raise TopicError(
             f"The topic '{name}' cannot be created: {kafka_error(error).str()}. Correct its name or settings."
         ) from error
-    _wait_for(kafka, name, there=True)
+    _wait_for(kafka, name, exists=True)
 
 
 def topic_exists(kafka: KafkaCluster, name: str) -> bool:
-    """Return whether there is a topic of this name."""
+    """Return whether a topic of this name exists."""
     return name in _partitions(kafka)
 
 
 def ensure_topic(
     kafka: KafkaCluster, name: str, partitions: int | None = None, config: Mapping[str, str] | None = None
 ) -> bool:
-    """Create a topic when it is missing; return whether it was."""
+    """Create a topic when it is missing; return whether it was created."""
     if topic_exists(kafka, name):
         return False
     create(kafka, name, partitions, config)
@@ -125,12 +125,12 @@ def require_topic(kafka: KafkaCluster, name: str) -> list[int]:
 
 
 def delete(kafka: KafkaCluster, name: str) -> None:
-    """Delete a topic and its records, for ever, and wait until it is gone."""
+    """Delete a topic and its records permanently, and wait until it is gone."""
     require_topic(kafka, name)
     broker = admin_client(kafka)
     with translate_errors(kafka):
         broker.delete_topics([name], request_timeout=TIMEOUT)[name].result()
-    _wait_for(kafka, name, there=False)
+    _wait_for(kafka, name, exists=False)
 
 
 def start_offsets(kafka: KafkaCluster, topic: str) -> dict[int, int]:
@@ -175,22 +175,18 @@ def offsets_of(kafka: KafkaCluster, partitions: Mapping[str, list[int]], *, end:
             time.sleep(0.2)
 
 
-def _wait_for(kafka: KafkaCluster, name: str, *, there: bool) -> None:
-    """Return once the broker's answers agree that a topic is ready, or gone."""
+def _wait_for(kafka: KafkaCluster, name: str, *, exists: bool) -> None:
+    """Wait until the broker reports that a topic is ready, or gone."""
     broker = admin_client(kafka)
     deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
         with translate_errors(kafka):
             topic = broker.list_topics(timeout=TIMEOUT).topics.get(name)
-        if not there and topic is None:
+        if not exists and topic is None:
             return
-        if (
-            there
-            and topic
-            and topic.partitions
-            and all(partition.leader >= 0 for partition in topic.partitions.values())
-        ):
+        partitions = topic.partitions.values() if topic else ()
+        if exists and partitions and all(partition.leader >= 0 for partition in partitions):
             return
         time.sleep(0.02)
-    expected = "has no leader yet" if there else "is still there"
-    raise TopicError(f"The topic '{name}' {expected} after {TIMEOUT:.0f} seconds. See: respool broker status.")
+    problem = "has no leader yet" if exists else "still exists"
+    raise TopicError(f"The topic '{name}' {problem} after {TIMEOUT:.0f} seconds. See: respool broker status.")

@@ -1,13 +1,13 @@
 """The embedded Kafka: one broker that is its own controller, in the background, for this machine only.
 
-Everything of it stands in one folder of the home, `<home>/broker/`:
+All of its files are in one folder of the home, `<home>/broker/`:
 
     broker.json         the port it had last
-    process.json        which process it is, while it runs
-    server.properties   written anew at every start
+    process.json        its process, while it runs
+    server.properties   written again at every start
     log4j2.xml          the same
     data/               the topics; kept until `reset`
-    logs/broker.log     its log, bounded; logs/output.log holds what it prints
+    logs/broker.log     its log, of limited size; logs/output.log holds its output
 
 Start, stop and reset of one home wait for each other, by a lock that ends with the process that holds it.
 """
@@ -48,7 +48,7 @@ class Broker:
         pid: Its process.
         log: Its log.
         already_running: It ran before `start` was called.
-        taken_port: The port that was wanted but in use by another program, if it had to move; None otherwise.
+        taken_port: The requested port that another program uses, if the broker had to use another; None otherwise.
     """
 
     address: str
@@ -61,7 +61,7 @@ class Broker:
 
 @dataclass(frozen=True)
 class BrokerStatus:
-    """What is known of the broker of a home.
+    """The state of the broker of a home.
 
     Attributes:
         state: `running`; `silent`: its process lives but does not answer; `died`: it ended without being stopped;
@@ -83,9 +83,9 @@ def start(settings: Settings, port: int | None = None) -> Broker:
     """Start the broker of the home, and return once it answers; if it runs already, return it as it is.
 
     Args:
-        settings: For the home, the port wanted, and where jars come from.
-        port: The port to have, or an error. Without it, the port of the last start or of the settings is wanted, and
-            another one taken if that is in use.
+        settings: The home, the preferred port, and the source of jars.
+        port: The required port. Without it, the port of the last start or of the settings is preferred, and another
+            port used if that is in use.
     """
     home = settings.home.absolute()
     with _turn(home):
@@ -106,7 +106,7 @@ def start(settings: Settings, port: int | None = None) -> Broker:
 
 
 def stop(home: Path) -> bool:
-    """Stop the broker of a home, and return once it is gone. Return False when none ran."""
+    """Stop the broker of a home, and return once it is gone. Return False when it did not run."""
     home = home.absolute()
     if not files.folder(home).is_dir():
         return False
@@ -115,7 +115,7 @@ def stop(home: Path) -> bool:
 
 
 def reset(home: Path) -> bool:
-    """Stop the broker of a home and delete its folder, with all topics. Return False when there was none."""
+    """Stop the broker of a home and delete its folder, with all topics. Return False when the folder does not exist."""
     home = home.absolute()
     folder = files.folder(home)
     if not folder.is_dir() and not folder.is_symlink():
@@ -133,7 +133,7 @@ def reset(home: Path) -> bool:
 
 
 def status(home: Path) -> BrokerStatus:
-    """Return what is known of the broker of a home; it is asked for an answer, and nothing is changed."""
+    """Return the state of the broker of a home; it is probed, and nothing is changed."""
     home = home.absolute()
     pid = process.find(files.process_file(home))
     reached = address(home) if pid is not None else None
@@ -146,7 +146,7 @@ def status(home: Path) -> BrokerStatus:
 
 
 def address(home: Path) -> str | None:
-    """Return host:port of the broker of a home if its process lives, else None; cheap, the broker is not asked."""
+    """Return host:port of the broker of a home if its process lives, else None; the broker is not probed."""
     home = home.absolute()
     remembered = files.remembered(home)
     if remembered is None or process.find(files.process_file(home)) is None:
@@ -161,7 +161,7 @@ def log_file(home: Path) -> Path:
 
 @contextlib.contextmanager
 def running(settings: Settings, port: int | None = None) -> Iterator[Broker]:
-    """Start the broker of the home for the length of a `with`; one that ran before is left running."""
+    """Start the broker of the home for the length of a `with` block; a broker that ran before is left running."""
     broker = start(settings, port)
     try:
         yield broker
@@ -213,7 +213,7 @@ def _start(home: Path, settings: Settings, port: int | None) -> Broker:
             _await(home, f"{HOST}:{chosen}")
         except BaseException as error:
             _end(home, 2.0)
-            # Between the look at a port and the broker's own, another program may have taken it.
+            # Another program may have taken the port since it was checked.
             if isinstance(error, BrokerError) and port is None and attempt < _ATTEMPTS and _lost_port(home):
                 continue
             raise
@@ -235,14 +235,14 @@ def _end(home: Path, patience: float) -> bool:
 
 
 def _wanted(home: Path, settings: Settings) -> int:
-    """Return the port of the last start, unless the settings ask for another one by now."""
+    """Return the port of the last start, unless the settings have another port since."""
     last = files.remembered(home)
     return last.port if last is not None and last.wanted == settings.broker_port else settings.broker_port
 
 
 def _free(port: int) -> bool:
     with socket.socket() as probe:
-        # A port whose last connections are only waiting to be forgotten is free, to Java as well.
+        # A port with connections in TIME_WAIT is free, to Java as well.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -279,7 +279,7 @@ def _listens(address: str) -> bool:
 
 
 def _answers(address: str, cluster_id: str | None, seconds: float) -> bool:
-    """Tell whether a broker of this very cluster answers."""
+    """Return whether a broker of this cluster answers."""
     import logging
 
     from confluent_kafka import KafkaException
@@ -301,14 +301,14 @@ def _lost_port(home: Path) -> bool:
 
 def _failed(home: Path, how: str) -> BrokerError | MachineError:
     lines = files.last_lines(home, 200)
-    # On a full disk the log has no room to say so.
+    # On a full disk the log has no space for the error.
     if any("No space left on device" in line for line in lines) or shutil.disk_usage(home).free < 2**20:
         return _disk_full(home)
     shown = "\n  ".join(line for line in lines if not line.startswith(("\t", "    at ")))[-2000:]
     return BrokerError(
-        f"The embedded broker {how}. See {log_file(home)}, and respool doctor. Its last words:\n  {shown}"
+        f"The embedded broker {how}. See {log_file(home)}, and respool doctor. The end of its log:\n  {shown}"
         if shown
-        else f"The embedded broker {how}, and left no word in {log_file(home)}. See: respool doctor."
+        else f"The embedded broker {how}, and left no entry in {log_file(home)}. See: respool doctor."
     )
 
 

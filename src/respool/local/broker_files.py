@@ -1,4 +1,4 @@
-"""The folder of the embedded broker: what stands in it, and what is written there before a start."""
+"""The folder of the embedded broker: its files, and those that are written before a start."""
 
 import contextlib
 import errno
@@ -85,7 +85,7 @@ _LOG4J_XML = """\
 
 @dataclass(frozen=True)
 class Remembered:
-    """What is remembered from one start to the next: the port it had, and the port that the settings wanted then."""
+    """The port of the last start, and the port that the settings had then."""
 
     port: int
     wanted: int
@@ -97,17 +97,17 @@ def folder(home: Path) -> Path:
 
 
 def process_file(home: Path) -> Path:
-    """Return the file that says which process the broker is."""
+    """Return the file that identifies the broker's process."""
     return folder(home) / _PROCESS
 
 
 def output_file(home: Path) -> Path:
-    """Return the file of what the broker prints, which is little: errors before its log is open."""
+    """Return the file of the broker's output, which is little: errors before its log is open."""
     return folder(home) / _OUTPUT
 
 
 def remembered(home: Path) -> Remembered | None:
-    """Return what is remembered of the last start; None when there was none, or its file cannot be read."""
+    """Return the ports of the last start; None when there was no start, or its file cannot be read."""
     try:
         facts = Fields(parse_json((folder(home) / REMEMBERED).read_bytes()))
         return Remembered(facts.whole("port", most=65_535), facts.whole("wanted", most=65_535))
@@ -116,7 +116,7 @@ def remembered(home: Path) -> Remembered | None:
 
 
 def strangers(home: Path) -> list[str]:
-    """Return what in the broker's folder is not the broker's, by name."""
+    """Return the names of files in the broker's folder that are not the broker's."""
     if folder(home).is_symlink():
         return ["a link to another folder"]
     return sorted(
@@ -127,7 +127,7 @@ def strangers(home: Path) -> list[str]:
 
 
 def data_bytes(home: Path) -> int:
-    """Return how much the topics take on disk, as the disk counts it: Kafka's indexes are mostly holes."""
+    """Return how much the topics take on disk, as allocated on the disk: Kafka's indexes are sparse files."""
     total = 0
     for path in (folder(home) / _DATA).rglob("*"):
         with contextlib.suppress(OSError):  # A running broker deletes files of its own.
@@ -136,7 +136,7 @@ def data_bytes(home: Path) -> int:
 
 
 def last_lines(home: Path, count: int) -> list[str]:
-    """Return the last lines of the broker's log and of what it printed."""
+    """Return the last lines of the broker's log and of its output."""
     lines: deque[str] = deque(maxlen=count)
     for file in (folder(home) / LOG, output_file(home)):
         with contextlib.suppress(OSError), file.open(encoding="utf-8", errors="replace") as stream:
@@ -145,11 +145,11 @@ def last_lines(home: Path, count: int) -> list[str]:
 
 
 def prepare(home: Path) -> None:
-    """Make the folders, and clear what earlier starts left."""
+    """Create the folders, and delete leftovers of earlier starts."""
     (folder(home) / LOG).parent.mkdir(parents=True, exist_ok=True)
     for left in folder(home).glob(f"{_NEW_DATA}*"):
         shutil.rmtree(left, ignore_errors=True)
-    # Last words are to be those of this start: the log of earlier ones is kept beside it.
+    # The log is to contain this start only: the log of earlier starts is renamed.
     with contextlib.suppress(FileNotFoundError):
         os.replace(folder(home) / LOG, folder(home) / f"{LOG}.before")
 
@@ -187,7 +187,7 @@ def cluster_id(home: Path) -> str | None:
 
 
 def format_data(home: Path, java: Java, class_path: str) -> None:
-    """Give the broker an empty data folder that it accepts, unless it has one. It is there whole or not at all."""
+    """Create the broker's data folder, unless it exists; it is complete or does not exist."""
     where = folder(home)
     if (where / _DATA).is_dir():
         return
@@ -211,7 +211,7 @@ def format_data(home: Path, java: Java, class_path: str) -> None:
 
 
 def _new_id() -> str:
-    """Return an id for a cluster, as Kafka makes them: one that begins with a dash would be taken for an option."""
+    """Return an id for a cluster, as Kafka makes them: an id that begins with a dash would be parsed as an option."""
     while True:
         new = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not new.startswith("-"):
@@ -222,5 +222,5 @@ def _format_failed(where: Path, output: str) -> Exception:
     if "No space left on device" in output:
         return OSError(errno.ENOSPC, "No space left on device", str(where))
     lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("\t")]
-    why = lines[-1] if lines else "it said nothing"
+    why = lines[-1] if lines else "it printed nothing"
     return BrokerError(f"Kafka could not prepare the broker's data folder in {where}: {why}. See: respool doctor.")

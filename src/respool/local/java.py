@@ -23,8 +23,8 @@ class Java:
 
     Attributes:
         path: The java program.
-        version: As Java tells it, for example 17.0.15.
-        home: The folder to hand on as JAVA_HOME.
+        version: As Java reports it, for example 17.0.15.
+        home: The folder to pass on as JAVA_HOME.
     """
 
     path: Path
@@ -33,7 +33,7 @@ class Java:
 
 
 def find_java() -> Java:
-    """Return the Java of JAVA_HOME, or else the first on the PATH; raise MachineError when it is none or too old."""
+    """Return the Java of JAVA_HOME, or else the first on the PATH; raise MachineError when it is missing or too old."""
     path = program()
     version = _version(path)
     if _major(version) < OLDEST:
@@ -42,7 +42,7 @@ def find_java() -> Java:
 
 
 def program() -> Path:
-    """Return the java program that will be used, whatever its version."""
+    """Return the java program to use, whatever its version."""
     home = os.environ.get("JAVA_HOME")
     if home:
         path = Path(home) / "bin" / "java"
@@ -70,9 +70,9 @@ def _version(path: Path) -> str:
     output = ran.stderr + ran.stdout
     match = _VERSION.search(output)
     if ran.returncode != 0 or match is None:
-        # macOS has a java on the PATH that only says that there is none.
+        # macOS has a java on the PATH that only reports that Java is missing.
         line = next((line for line in output.splitlines() if line.strip()), "nothing").strip()
-        raise MachineError(f"{path} -version told no version of Java, but: {line}. {_NEXT}")
+        raise MachineError(f"{path} -version reported no version of Java, but: {line}. {_NEXT}")
     return match[1]
 
 

@@ -2,16 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from respool.checkpoint import snapshot as snapshots
 from respool.checkpoint.journal import apply, history, installation
-from respool.checkpoint.journal.apply import Leftover
 from respool.checkpoint.journal.steps import Journal
-from respool.checkpoint.ownership import ForkRecord, RunRecord, fork_of, read_run_record
+from respool.checkpoint.ownership import RunRecord, fork_of, read_run_record
 from respool.checkpoint.planning import rewind, undo
 from respool.checkpoint.planning.request import (
     LastBatches,
@@ -28,11 +26,11 @@ from respool.checkpoint.state.selection import StateSelection
 from respool.checkpoint.summary import CheckpointSummary, summarize
 from respool.checkpoint.verify import run as verification
 from respool.errors import UnfinishedChangeError, UsageError
-from respool.findings import CheckResult
 from respool.format.model import InclusiveRange
 from respool.identity import Identity
 from respool.operations import context
 from respool.operations.apply import apply_plan
+from respool.operations.checkpoint_results import CheckpointReport, CheckpointStatus, PurgeResult
 from respool.operations.context import OnNote, OnProgress
 from respool.operations.plans import InstallPlan, Plan, Promotion, ResumePlan, RewindPlan, UndoPlan
 from respool.operations.state import StateChoices, StateQuery, query_state, state_choices
@@ -49,92 +47,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from respool.checkpoint.state.reader import StateRows
-    from respool.savepoint.manifest import SavepointManifest
 
 Offsets = Mapping[str, Mapping[int, int]]
-
-
-@dataclass(frozen=True)
-class CheckpointStatus:
-    """A checkpoint with what respool records about it, as `respool checkpoint show` prints it.
-
-    Attributes:
-        summary: Batches, offsets, state, and which batches can be rewound to.
-        run: The pipeline that respool runs on it; None when another program runs the query.
-        holder: The process that holds it now; None when none is known.
-        history: What respool changed, the oldest first.
-        pending: The change that was interrupted; None for none.
-        fork: Where it was forked from; None when it is not a fork.
-        savepoints: Its savepoints, the oldest first.
-        leftovers: Files that interrupted commands left.
-    """
-
-    summary: CheckpointSummary
-    run: RunRecord | None
-    holder: str | None
-    history: tuple[Journal, ...]
-    pending: Journal | None
-    fork: ForkRecord | None
-    savepoints: "tuple[SavepointManifest, ...]"
-    leftovers: tuple[Leftover, ...]
-
-    def __repr__(self) -> str:
-        """Return the status in one line."""
-        return f"CheckpointStatus({self.summary.root!r}, next_batch={self.summary.next_batch})"
-
-
-@dataclass(frozen=True)
-class CheckpointReport:
-    """The result of `Checkpoint.verify`.
-
-    Attributes:
-        location: The checkpoint's folder or URL.
-        checks: What was checked, each with its findings.
-    """
-
-    location: str
-    checks: tuple[CheckResult, ...]
-
-    def __repr__(self) -> str:
-        """Return the result in one line."""
-        return f"CheckpointReport({self.location!r}, ok={self.ok}, complete={self.complete})"
-
-    @property
-    def broken(self) -> tuple[CheckResult, ...]:
-        """The checks that found something broken."""
-        return tuple(check for check in self.checks if check.status == "broken")
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing is broken."""
-        return not self.broken
-
-    @property
-    def complete(self) -> bool:
-        """Whether everything could be checked."""
-        return all(finding.status != "unchecked" for check in self.checks for finding in check.findings)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the result as `--json` prints it."""
-        whole = {"checkpoint": self.location, "ok": self.ok, "complete": self.complete}
-        return {**whole, "checks": [check.to_json() for check in self.checks]}
-
-
-@dataclass(frozen=True)
-class PurgeResult:
-    """What `Checkpoint.purge` deleted, or would delete.
-
-    Attributes:
-        changes: The changes whose moved files were deleted; they cannot be undone any more.
-        leftovers: Files that interrupted commands had left.
-    """
-
-    changes: tuple[Journal, ...]
-    leftovers: tuple[Leftover, ...]
-
-    def __repr__(self) -> str:
-        """Return the result in one line."""
-        return f"PurgeResult({len(self.changes)} changes, {len(self.leftovers)} leftovers)"
 
 
 class Checkpoint:
@@ -517,7 +431,7 @@ class Checkpoint:
         Example:
             >>> _ = checkpoint.rewind(last=2)
             >>> checkpoint.purge(older_than=timedelta(0))
-            PurgeResult(1 changes, 0 leftovers)
+            PurgeResult(1 change, 0 leftovers)
         """
         self._require_exists()
         now = now or datetime.now(timezone.utc)

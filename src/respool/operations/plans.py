@@ -10,7 +10,7 @@ from respool.errors import ForeignJournalError, Refusal
 from respool.operations import plan_text
 from respool.savepoint import planning
 from respool.savepoint.install import InstallSet
-from respool.text import UNLIMITED, labelled, size
+from respool.text import UNLIMITED, labelled, plural, size
 
 Lines = Iterator[tuple[str, str]]
 
@@ -421,4 +421,4 @@ def _batches(first: int, last: int) -> str:
 
 
 def _refused(refusals: tuple[Refusal, ...]) -> str:
-    return f", {len(refusals)} refusals" if refusals else ""
+    return f", {plural(len(refusals), 'refusal')}" if refusals else ""

@@ -43,6 +43,11 @@ class SavepointReport:
         wrong: What is broken; empty when a query can start from it.
         notes: What else to know.
         loaded: How many rows Spark loaded of each table of the state; None when it was not asked to.
+
+    Example:
+        >>> report = savepoint.verify()
+        >>> report.ok, report.wrong, report.loaded
+        (True, (), None)
     """
 
     name: str

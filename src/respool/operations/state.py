@@ -15,6 +15,7 @@ from respool.checkpoint.state.selection import StateReading, StateSelection, new
 from respool.format.model import InclusiveRange
 from respool.operations.context import OnNote, note
 from respool.settings import Settings, check_timezone
+from respool.text import plural
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,12 +32,23 @@ class StateChoices:
         batches: The batches after which the state can be read.
         choices: The tables, with the option of `respool state` that names each.
         operators: How many stateful operators the query has.
+
+    Example:
+        >>> choices = checkpoint.state_choices()
+        >>> choices
+        StateChoices(..., 1 table)
+        >>> choices.batches[0].last, choices.is_ambiguous
+        (13, False)
     """
 
     location: str
     batches: tuple[InclusiveRange, ...]
     choices: tuple[StateChoice, ...]
     operators: int
+
+    def __repr__(self) -> str:
+        """Return the choices in one line."""
+        return f"StateChoices({self.location!r}, {plural(len(self.choices), 'table')})"
 
     @property
     def is_ambiguous(self) -> bool:
@@ -65,12 +77,24 @@ class StateQuery:
         where: The values that columns must have, by column.
         zone: The zone of times in `where` that name no offset.
         settings: Spark's settings.
+
+    Example:
+        >>> query = checkpoint.state_query(where={"key": "a"})
+        >>> query
+        StateQuery(..., batch=13, operator=0)
+        >>> query.rows(limit=10).total  # doctest: +SKIP
+        1
     """
 
     reading: StateReading
     where: Mapping[str, str]
     zone: tzinfo
     settings: Settings = field(repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        """Return the query in one line."""
+        reading = self.reading
+        return f"StateQuery({reading.root!r}, batch={reading.batch}, operator={reading.operator.number})"
 
     def rows(
         self, limit: int | None = None, *, spark: "SparkSession | None" = None, on_note: OnNote | None = None

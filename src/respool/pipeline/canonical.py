@@ -1,4 +1,4 @@
-"""Plain data as text: the same in every process, whatever order a set has and wherever an object lies."""
+"""Plain data as text: the same in every process, whatever the order of a set and the address of an object."""
 
 import re
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ _AS_REPR = (bool, int, float, complex, str, bytes, Decimal, UUID, datetime, date
 
 
 def canonical_text(value: object) -> str | None:
-    """Return plain data as text; None for what is not, such as a function or an open file."""
+    """Return plain data as text; None for anything else, such as a function or an open file."""
     try:
         return _text(value)
-    except RecursionError:  # it holds itself
+    except RecursionError:  # it contains itself
         return None
 
 
@@ -60,7 +60,7 @@ def _mapping(values: "Mapping[object, object]") -> str | None:
 
 
 def _record(value: object) -> str | None:
-    """Return a dataclass by the fields that count when two of it are compared."""
+    """Return a dataclass by the fields that count in comparisons."""
     texts = {part.name: _text(getattr(value, part.name)) for part in fields(value) if part.compare}  # type: ignore[arg-type]
     if any(text is None for text in texts.values()):
         return None

@@ -1,8 +1,8 @@
 """What a function's results depend on: its own code, and the code and data that it refers to.
 
 The walk follows global names, closures and imports, from function to function, within the code of the function's
-author: the package of its module or, for a module without one, the modules beside it. The standard library and
-installed packages are left out, and so is what only a running process knows.
+author: the package of its module or, for a module without one, the modules in its folder. The standard library and
+installed packages are left out, and so is state that exists only in a running process.
 """
 
 import dis
@@ -30,11 +30,11 @@ _DIGITS = 16  # of a digest, in hexadecimal
 
 @dataclass
 class CodeDependencies:
-    """What a walk has found.
+    """The code and values that a walk has reached.
 
     Attributes:
         code: The digest of each function, class and constant, by its whole name.
-        values: What closures and arguments given in advance hold, as text, by the function's name and theirs.
+        values: The values of closures and of arguments of partial functions, as text, by the names of both.
     """
 
     code: dict[str, str] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class CodeDependencies:
 
 
 def collect_code(*roots: object) -> CodeDependencies:
-    """Return what these functions, or objects that can be called, depend on."""
+    """Return what functions, or other callable objects, depend on."""
     dependencies = CodeDependencies()
     for root in roots:
         _CodeWalk(dependencies, _scope(_module(root))).visit(root, "")
@@ -50,7 +50,7 @@ def collect_code(*roots: object) -> CodeDependencies:
 
 
 def digest(text: str) -> str:
-    """Return a few digits that tell one text from another."""
+    """Return a short digest of a text."""
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:_DIGITS]
 
 
@@ -61,7 +61,7 @@ class _CodeWalk:
         self._seen: dict[int, object] = {}  # kept, so that no other object gets the same id meanwhile
 
     def visit(self, value: object, name: str) -> None:
-        """Take in a value and what it depends on; `name` is what it is called where it was found."""
+        """Add a value and what it depends on; `name` is its name where it is used."""
         text = canonical_text(value)
         if text is not None:
             self._dependencies.values[name] = text
@@ -99,7 +99,7 @@ class _CodeWalk:
             self._object(value, name)
 
     def _classes(self, data: object) -> None:
-        """Take in the classes of plain data: their methods are code."""
+        """Add the classes of plain data: their methods are code."""
         if isinstance(data, list | tuple | set | frozenset):
             for item in data:
                 self._classes(item)
@@ -112,7 +112,7 @@ class _CodeWalk:
             self._classes([getattr(data, item.name) for item in fields(data)])
 
     def _function(self, function: types.FunctionType) -> None:
-        inner = getattr(function, "__wrapped__", None)  # a decorator's function says which it has in it
+        inner = getattr(function, "__wrapped__", None)  # a decorator's function names the function in it
         if inner is not None:
             self.visit(inner, _name(function))
         if self._own(function.__globals__.get("__name__", "")):
@@ -120,7 +120,7 @@ class _CodeWalk:
             self._references(function)
 
     def _class(self, cls: type) -> None:
-        # How an error is worded changes no result.
+        # The wording of an error changes no result.
         if not self._own(cls.__module__) or issubclass(cls, BaseException):
             return
         members = {name: _function_of(member) for name, member in sorted(vars(cls).items())}
@@ -142,7 +142,7 @@ class _CodeWalk:
                 self.visit(member, "")
 
     def _object(self, value: object, name: str) -> None:
-        """Take in an object by its class and what it holds, when both are of the author's; else by its class's name."""
+        """Add an object: its class and attributes when the class is the author's, otherwise its class's name."""
         cls = type(value)
         if not self._own(cls.__module__):
             self._dependencies.values[name] = f"a {cls.__module__}.{cls.__qualname__}"
@@ -176,7 +176,7 @@ class _CodeWalk:
             self._named(f"{names['__name__']}.{key}", value)
 
     def _module(self, name: str, code: types.CodeType) -> None:
-        """Take in what a function may use of a module: all of its names that are among the function's."""
+        """Add what a function may use of a module: all of its names that are among the function's."""
         if not self._own(name):
             return
         try:
@@ -192,7 +192,7 @@ class _CodeWalk:
                 self._named(f"{name}.{key}", value)
 
     def _named(self, name: str, value: object) -> None:
-        """Take in what a module's name stands for. Constants go by their digest: they are code as others are."""
+        """Add the value of a module's name. Constants are added by their digest: they are code as well."""
         text = canonical_text(value)
         if text is not None:
             self._add(name, digest(text))
@@ -206,7 +206,7 @@ class _CodeWalk:
 
 
 def _scope(module: str) -> Callable[[str], bool]:
-    """Return whether a module's code is its author's, seen from one module of theirs."""
+    """Return a function that tells whether a module has the same author as a given module."""
     top = module.partition(".")[0]
     folder = _folder(top)
 
@@ -258,7 +258,7 @@ def _function_of(member: object) -> object:
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Yield a function's code, and that of the functions, lambdas and classes in it."""
+    """Yield a function's code, and the code of the functions, lambdas and classes in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -266,7 +266,7 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _imports(code: types.CodeType, package: str) -> Iterator[str]:
-    """Yield the modules that a function imports by itself."""
+    """Yield the modules that a function imports in its body."""
     steps = list(dis.get_instructions(code))
     for at, step in enumerate(steps):
         if step.opname != "IMPORT_NAME" or at < 2:
@@ -281,7 +281,7 @@ def _imports(code: types.CodeType, package: str) -> Iterator[str]:
 
 
 def _source(value: Any) -> str | None:
-    """Return the source without comments, empty lines and indentation; None when it cannot be had."""
+    """Return the source without comments, empty lines and indentation; None when it is not available."""
     try:
         text = textwrap.dedent(inspect.getsource(value))
     except (OSError, TypeError, SyntaxError, IndentationError):

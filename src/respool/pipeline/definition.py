@@ -24,26 +24,26 @@ OutputMode = Literal["append", "update", "complete"]
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A named way from records to results, the same for a stream and for a batch.
+    """A named path from records to results, the same for a stream and for a batch.
 
     Attributes:
         name: Letters, digits, dots, dashes and underscores; the name of its checkpoint too.
         topic: The Kafka topic it reads.
-        transform: Events in, results out, with no notion of stream or batch. Without a decoder it gets the records.
+        transform: Events in, results out, the same for a stream and a batch. Without a decoder its input is records.
         sink: Where the results go.
         decode: How records become events; None for a pipeline of raw records.
-        summary: What it does, in a line.
+        summary: What it does, in one line.
         watermark: How late an event may come, such as `10 minutes`; None for no watermark.
         output_mode: Spark's output mode.
-        trigger: The time from batch to batch, such as `20 seconds`; None to start one as soon as the last is done.
-        max_offsets_per_trigger: How many records a batch takes at most; None for all there are.
+        trigger: The time from batch to batch, such as `20 seconds`; None for no pause between batches.
+        max_offsets_per_trigger: How many records a batch reads at most; None for all available records.
         timezone: The zone in which event times without a zone are read, and results are rendered.
-        spark: Spark settings of its own session.
-        stateless: The transform sees one batch at a time, and nothing is kept from batch to batch.
-        results: How results relate to event time, so that a span of them can be computed again; None if nothing is
-            known.
+        spark: Spark settings of its session.
+        stateless: The transform gets a single batch, and no state is kept from batch to batch.
+        results: How results relate to event time, so that a span of them can be computed again; None if that is
+            unknown.
         archive: The archive of its topic, a Delta table's path or URL; None for `<topic>_table`.
-        fixed: Parameters that its state is laid out by: a checkpoint keeps their values, and refuses others.
+        fixed: Parameters that determine the layout of its state: a checkpoint records their values, and refuses others.
     """
 
     name: str
@@ -64,13 +64,13 @@ class Pipeline:
     fixed: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what could only fail later."""
+        """Refuse definitions that would fail later."""
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.name):
             raise PipelineError(
-                f"'{self.name}' is no name for a pipeline. Use letters, digits, dots, dashes and underscores."
+                f"Invalid pipeline name '{self.name}'. Use letters, digits, dots, dashes and underscores."
             )
         if self.watermark and self.stateless:
-            raise PipelineError(f"The pipeline {self.name} is stateless: a watermark would do nothing. Leave it out.")
+            raise PipelineError(f"The pipeline {self.name} is stateless: a watermark has no effect. Leave it out.")
         if self.watermark and self.decode is None:
             raise PipelineError(f"The pipeline {self.name} has a watermark but no decoder. Give it one, or neither.")
         check_timezone(self.timezone)
@@ -101,7 +101,7 @@ class Pipeline:
 
 
 def rejected(topic: str, decoders: Mapping[JsonDecoder, Sequence[str]]) -> Pipeline:
-    """Return the companion of pipelines that read `topic`: it keeps the records that one of their decoders rejects.
+    """Return the companion of pipelines that read `topic`: it keeps the records that any of their decoders rejects.
 
     Each record is kept once, however many decoders reject it.
 

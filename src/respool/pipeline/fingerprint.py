@@ -1,6 +1,6 @@
-"""What a pipeline was when it ran: its code and its settings, so that a later one can be compared with it.
+"""The code and settings of a pipeline when it ran, to be compared with a later version.
 
-Secrets are never in it: a setting whose name or value looks like one goes by its digest.
+Secrets are never in it: a setting whose name or value looks like a secret is replaced by its digest.
 """
 
 import re
@@ -29,7 +29,7 @@ class Fingerprint:
 
     Attributes:
         code: The digest of the source of each function, class and constant that results depend on, by its whole name.
-        settings: What is set in the pipeline, as people read it, by its name.
+        settings: The settings of the pipeline, as text, by name.
     """
 
     code: Mapping[str, str]
@@ -37,12 +37,12 @@ class Fingerprint:
 
     @property
     def digest(self) -> str:
-        """A few digits that tell one pipeline from another."""
+        """A short digest of code and settings."""
         return digest(repr((sorted(self.code.items()), sorted(self.settings.items()))))
 
     @property
     def values(self) -> dict[str, str]:
-        """Those of the settings that functions of the code hold."""
+        """The settings that are values held by functions of the code."""
         return {name: value for name, value in self.settings.items() if ":" in name}
 
     def without(self, setting: str) -> "Fingerprint":
@@ -55,7 +55,7 @@ class Fingerprint:
 
     @staticmethod
     def from_json(facts: Any) -> "Fingerprint":
-        """Return what `to_json` gave; raise CheckpointError for what it cannot have given."""
+        """Return the fingerprint that `to_json` wrote; raise CheckpointError for other content."""
         try:
             parts = [{str(name): str(value) for name, value in facts[part].items()} for part in ("code", "settings")]
         except (KeyError, TypeError, AttributeError) as error:
@@ -71,7 +71,7 @@ def fingerprint_of(pipeline: Pipeline, parameters: Mapping[str, object] | None =
 
     Args:
         pipeline: The pipeline.
-        parameters: What it was made with, beside its defaults.
+        parameters: The parameters that it was made with, without defaults.
     """
     sink = pipeline.sink
     dependencies = collect_code(pipeline.transform, *([sink.function] if isinstance(sink, FunctionSink) else []))
@@ -84,7 +84,7 @@ def fingerprint_of(pipeline: Pipeline, parameters: Mapping[str, object] | None =
 
 
 def changes(old: Fingerprint, new: Fingerprint) -> list[str]:
-    """Return what has changed from one fingerprint to another, a sentence for each; none when they are equal."""
+    """Return what has changed from one fingerprint to another, a sentence for each; empty when they are equal."""
     sentences = []
     for name in sorted({*old.settings, *new.settings}):
         before, after = old.settings.get(name, "none"), new.settings.get(name, "none")
@@ -151,7 +151,7 @@ def _hidden(text: str) -> str:
 
 
 def changed(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> list[str]:
-    """Return what differs between two fingerprints; where results are written does not count."""
+    """Return what differs between two fingerprints; a changed output does not count."""
     if not old or not new:
         return []
     return changes(*(Fingerprint.from_json(facts).without("sink") for facts in (old, new)))

@@ -19,12 +19,12 @@ _KINDS = "str, int, float, bool, Decimal, Path, timedelta, an Enum, a Literal, o
 
 @dataclass(frozen=True)
 class Parameter:
-    """What can be set in a pipeline with `--set NAME=VALUE` or in respool.toml.
+    """A parameter of a pipeline, set with `--set NAME=VALUE` or in respool.toml.
 
     Attributes:
         pipeline: The pipeline's name.
-        name: Its own.
-        default: What it is when it is not set.
+        name: The parameter's name.
+        default: Its value when it is not set.
         kind: Its type.
     """
 
@@ -47,7 +47,7 @@ class Parameter:
         return self.default is inspect.Parameter.empty
 
     def read(self, value: object) -> object:
-        """Return the value of this parameter from text, or from what a settings file gave."""
+        """Return the value of this parameter from text, or from a value of a settings file."""
         kinds = _alternatives(self.kind)
         for kind in sorted(kinds, key=lambda kind: kind is str):  # any text is a str
             try:
@@ -89,7 +89,7 @@ def _kind_of(argument: inspect.Parameter) -> object:
 
 
 def _alternatives(kind: object) -> list[Any]:
-    """Return the types of which a value may be, without None."""
+    """Return the types that a value may have, without None."""
     if get_origin(kind) is Annotated:
         return _alternatives(get_args(kind)[0])
     if get_origin(kind) in (Union, types.UnionType):

@@ -28,7 +28,7 @@ def find_pipeline(name: str, values: Mapping[str, object] | None = None) -> Pipe
 
     Args:
         name: One of BUILT_IN, or `module:object`: a Pipeline, or a function that makes one.
-        values: Parameters that differ from their defaults, as text or as what they are.
+        values: Parameters that differ from their defaults, as text or as values.
     """
     target = _load(name)
     values = values or {}

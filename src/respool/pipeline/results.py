@@ -1,7 +1,7 @@
 """How the results of a pipeline relate to event time: what a span of them needs, and where it can be cut.
 
-A pipeline says it of itself. Windows and sessions are a function of the events alone, so they can be computed again
-from an archive; what depends on the order or the batches in which events came cannot.
+A pipeline declares it. Windows and sessions are a function of the events alone, so they can be computed again from an
+archive; results that depend on the order or the batches in which events arrived cannot.
 """
 
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from respool.times import EPOCH, Span, parse_duration
 
 @dataclass(frozen=True)
 class Windows:
-    """Every result is of one window of event time.
+    """Every result belongs to one window of event time.
 
     Attributes:
         width: How long a window is, such as `10 minutes`.
         slide: The time from window to window, when they overlap; None for windows that follow each other.
-        offset: How far the first window after midnight of 1970 in UTC begins after it.
+        offset: When the first window begins, counted from 1970-01-01T00:00Z.
         column: The column of the window, a struct of start and end as Spark's `window` makes it.
     """
 
@@ -30,11 +30,11 @@ class Windows:
     column: str = "window"
 
     def __post_init__(self) -> None:
-        """Refuse windows that are none."""
+        """Refuse invalid windows."""
         if not self.width_time or not self.slide_time or self.slide_time > self.width_time:
             raise PipelineError(
-                f"Windows of {self.width} every {self.slide or self.width} are none. Give both a duration, and let "
-                "the slide be no longer than the width."
+                f"Invalid windows: the slide ({self.slide or self.width}) must be positive and at most the width "
+                f"({self.width})."
             )
 
     @property
@@ -49,15 +49,15 @@ class Windows:
 
     @property
     def offset_time(self) -> timedelta:
-        """How far the first window after midnight of 1970 in UTC begins after it."""
+        """When the first window begins, counted from 1970-01-01T00:00Z."""
         return parse_duration(self.offset)
 
     def describe(self) -> str:
-        """Return a few words for people."""
+        """Return a few words for messages."""
         return f"windows of {self.width}" + (f" every {self.slide}" if self.slide else "")
 
     def identity(self) -> Identity:
-        """Return what tells these windows from others."""
+        """Return the identity of these windows."""
         fields = {"width": self.width_time, "slide": self.slide_time, "offset": self.offset_time % self.slide_time}
         return Identity("windows", fields)
 
@@ -86,11 +86,11 @@ class Windows:
 
 @dataclass(frozen=True)
 class Sessions:
-    """Every result is of one session: events of the same key, each at most a gap after the one before.
+    """Every result belongs to one session: events of the same key, each at most a gap after the event before.
 
     Attributes:
         gap: The longest time between two neighbours of a session, such as `10 minutes`.
-        key: The columns of events and results that say whose session it is.
+        key: The columns of events and results that identify whose session it is.
         start: The column of the result with the time of the session's first event.
         end: The column of the result with the time of its last event.
     """
@@ -101,9 +101,9 @@ class Sessions:
     end: str = "session_end"
 
     def __post_init__(self) -> None:
-        """Refuse sessions that are none."""
+        """Refuse invalid sessions."""
         if not self.gap_time or not self.key:
-            raise PipelineError("Sessions need a gap of more than nothing, and a key. Give them both.")
+            raise PipelineError("Sessions need a gap longer than 0 and a key. Give both.")
 
     @property
     def gap_time(self) -> timedelta:
@@ -111,11 +111,11 @@ class Sessions:
         return parse_duration(self.gap)
 
     def describe(self) -> str:
-        """Return a few words for people."""
+        """Return a few words for messages."""
         return f"sessions with a gap of {self.gap}"
 
     def identity(self) -> Identity:
-        """Return what tells these sessions from others."""
+        """Return the identity of these sessions."""
         return Identity("sessions", {"gap": self.gap_time, "key": self.key})
 
     def slices(self, asked: Span, length: timedelta) -> list[Span]:
@@ -129,7 +129,7 @@ class Sessions:
 
 @dataclass(frozen=True)
 class ArrivalDependent:
-    """Results depend on how events came, and cannot be computed again.
+    """Results that depend on the arrival of events, and cannot be computed again.
 
     Attributes:
         why: The reason, as a sentence.
@@ -138,11 +138,11 @@ class ArrivalDependent:
     why: str
 
     def describe(self) -> str:
-        """Return a few words for people."""
+        """Return a few words for messages."""
         return "results that depend on arrival"
 
     def identity(self) -> Identity:
-        """Return what tells these results from others: nothing is known of them but their kind."""
+        """Return the identity of these results: only their kind is known."""
         return Identity("arrival", {})
 
 
@@ -150,7 +150,7 @@ Results = Windows | Sessions | ArrivalDependent
 
 
 def text_of(identity: Identity) -> str:
-    """Return an identity of results for people, with its durations in canonical form."""
+    """Return an identity of results as text, with its durations in canonical form."""
     match identity.kind:
         case "windows":
             width, slide = identity.fields.get("width"), identity.fields.get("slide")

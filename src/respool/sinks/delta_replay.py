@@ -35,7 +35,7 @@ def replay(sink: DeltaAddress, query_ids: Sequence[str], first_batch: int, new_q
     if not ids:
         raise CheckpointError(
             f"It is unknown which batches of this query the {name} has: the query's id is lost with the file metadata. "
-            "Put it back from a copy, or leave --sink out and inspect the table yourself."
+            "Restore it from a copy, or leave --sink out and inspect the table yourself."
         )
     table = open_table(sink.table)
     if all(table.transaction_version(app_id) is None for app_id in ids):
@@ -46,8 +46,8 @@ def replay(sink: DeltaAddress, query_ids: Sequence[str], first_batch: int, new_q
     newest = table.transaction_version(ids[-1])
     if newest is not None and newest >= first_batch:
         why = (
-            f"The {name} has the batches up to {newest}: it would silently skip batches {first_batch} to {newest}, "
-            "and a stateful query would break."
+            f"The {name} has the batches up to {newest}: it would skip batches {first_batch} to {newest} "
+            "silently, and a stateful query would break."
         )
     elif history.commits:
         why = (
@@ -77,9 +77,8 @@ def _find(log: DeltaLog, version: int, ids: Sequence[str], first_batch: int) -> 
             later = []
         elif not commit.harmless and commit.goes_back is None:
             later.append(commit)
-        if (
-            commit.begins or commit.batches.get(ids[0]) == first_batch
-        ):  # no batch can be older, under the query's first id
+        # Older batches than the first under the query's first id do not exist.
+        if commit.begins or commit.batches.get(ids[0]) == first_batch:
             return _BatchCommits(tuple(commits), tuple(others), whole=True)
     return _BatchCommits(tuple(commits), tuple(others), whole=False)
 

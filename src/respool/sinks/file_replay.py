@@ -31,8 +31,8 @@ def replay(folder: str, first_batch: int) -> ReplayOutcome:
     if newest < first_batch:
         return ReplayOutcome(sink, f"It has no batch from {first_batch} on: they are written as new.")
     why = (
-        f"The folder {folder} has the batches up to {newest}: its sink would silently skip batches {first_batch} to "
-        f"{newest}, whatever the query's id, and a stateful query would break."
+        f"The folder {folder} has the batches up to {newest}: its sink would skip batches {first_batch} to "
+        f"{newest} silently, whatever the query's id, and a stateful query would break."
     )
     before, now = compact_log.files_up_to(entries, first_batch - 1), compact_log.files_up_to(entries, newest)
     if before is None or now is None:

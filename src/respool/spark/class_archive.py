@@ -1,13 +1,14 @@
 """An archive of the classes that Spark loads, so that its JVM starts in less time.
 
-A JVM that has it maps thousands of classes, in place of reading and checking each of them. It is made once for a Java
-and a pyspark, by a process of its own when respool has stopped Spark for the first time, and kept beside the jars:
+A JVM with an archive maps thousands of classes, in place of reading and checking each of them. The archive is written
+once for a Java and a pyspark, by a background process when respool has stopped Spark for the first time, next to the
+jars:
 
     $XDG_CACHE_HOME/respool/jars/classes-<hash of what it is made of>-<its size>.jsa
 
-A JVM that does not find it, or finds that it does not fit, goes on without; only one that was cut short would crash it,
-and is left alone. Whoever gives the JVM an option of their own about shared classes, such as -Xshare:off in
-spark.driver.extraJavaOptions, has neither.
+A JVM ignores an archive that is missing or does not fit. Only a truncated archive would crash it: its size is part of
+its name, and a file of another size is not used. With a user's own option about shared classes, such as -Xshare:off in
+spark.driver.extraJavaOptions, respool neither writes nor uses an archive.
 """
 
 import contextlib
@@ -22,18 +23,18 @@ from respool.local import jars
 from respool.local.java import program
 from respool.spark import jvm_classes
 
-# A JVM says on its standard output why it leaves an archive alone.
+# Otherwise a JVM prints on its standard output why it does not use an archive.
 SILENT = ("-Xlog:cds*=off", "-Xlog:class+path*=off")
 
 
 def find() -> Path | None:
-    """Return the archive that is there, whole."""
+    """Return the complete archive, if it exists."""
     candidates = jars.cache().glob(f"{archive_name()}-*.jsa")
     return next((file for file in candidates if file.name == is_whole(file)), None)
 
 
 def archive_name() -> str:
-    """Return how the archive's name begins: it changes with all that the archive is made of."""
+    """Return the start of the archive's name: it changes with everything that the archive is made of."""
     spec = find_spec("pyspark")
     places = (spec and spec.submodule_search_locations) or [""]
     parts = (program().resolve(), Path(places[0]) / "jars", jvm_classes.JAR)
@@ -47,12 +48,12 @@ def is_whole(file: Path) -> str:
 
 
 def is_wanted(java_options: str) -> bool:
-    """Tell whether the options that a user gives to the JVM leave the archive to respool."""
+    """Return whether the options that a user gives to the JVM leave the archive to respool."""
     return re.search(r"-Xshare|SharedArchiveFile|ArchiveClassesAtExit", java_options) is None
 
 
 def options() -> list[str]:
-    """Return the JVM's options to use the archive; none as long as it is not there."""
+    """Return the JVM's options to use the archive; none while it does not exist."""
     with contextlib.suppress(OSError):
         archive = find()
         if archive is not None:
@@ -61,7 +62,7 @@ def options() -> list[str]:
 
 
 def make_later() -> None:
-    """Start a process that makes the archive when it is missing, and do not wait for it."""
+    """Start a process that writes a missing archive, and do not wait for it."""
     with contextlib.suppress(OSError):
         if find() is not None or failed_mark().exists():
             return

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_NICE = 10  # whatever else the machine does comes first
+_NICE = 10  # other processes of the machine have priority
 
 
 def make() -> None:
-    """Make the archive, unless it is there or another process makes it; what fails once is not tried again."""
+    """Write the archive, unless it exists or another process writes it; after a failure it is not tried again."""
     cache = jars.cache()
     cache.mkdir(parents=True, exist_ok=True)
     with open(cache / "classes.lock", "w", encoding="ascii") as lock:
@@ -31,7 +31,7 @@ def make() -> None:
         for old in (
             *cache.glob(".classes-*"),
             *cache.glob(f"{archive_name()}-*"),
-        ):  # what was not finished, or was cut short
+        ):  # unfinished or truncated
             old.unlink(missing_ok=True)
         part = cache / f".{archive_name()}"
         try:
@@ -45,7 +45,7 @@ def make() -> None:
 
 
 def _write(part: Path) -> None:
-    """Run a small query, and let its JVM write the classes that it has loaded as it ends."""
+    """Run a small query, whose JVM writes the classes that it has loaded when it ends."""
     from respool.settings import Settings
     from respool.spark.session import spark_session
 
@@ -61,7 +61,7 @@ def _write(part: Path) -> None:
 
 
 def _query(spark: "SparkSession", folder: str) -> None:
-    """Do what pipelines do: a stream with a watermark and windows, a state, and a function for every batch."""
+    """Run a query like a pipeline's: a stream with a watermark and windows, a state, and a function for every batch."""
     from pyspark.sql import functions as F
 
     rows = spark.range(99).select((F.col("id") * 60).cast("timestamp").alias("time"), F.to_json(F.struct("id")))

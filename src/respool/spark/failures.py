@@ -1,4 +1,4 @@
-"""Why a streaming query failed, whether waiting can help, and what to tell the user.
+"""Why a streaming query failed, whether waiting can help, and the message for the user.
 
 This is the only place that reads the texts of Spark, Kafka and Python. Everything else uses the `Failure`.
 """
@@ -28,20 +28,20 @@ class Cause(Enum):
     WORKER_LOST = "a Python worker ended"
     NETWORK = "a connection failed"
     CODE = "Python code raised an exception"
-    UNKNOWN = "not known"
+    UNKNOWN = "unknown"
 
 
-# Causes that can pass without a change of code, settings or data; with how many restarts in a row may fail before the
-# cause counts as permanent. None: as many as it takes.
+# Causes that can pass without a change of code, settings or data; with the number of restarts in a row that may fail
+# before the cause counts as permanent. None: no limit.
 _TRANSIENT: dict[Cause, int | None] = {
     Cause.KAFKA: None,
     Cause.TOPIC_UNKNOWN: None,
     Cause.NETWORK: None,
     Cause.WORKER_START: 10,
-    Cause.WORKER_LOST: 3,  # most often killed for its memory; a crash that comes with the data would repeat for ever
+    Cause.WORKER_LOST: 3,  # most often killed for its memory; a crash that the data causes would repeat for ever
 }
 
-# What Spark and Kafka say, in the order in which it is tried: an outer message often repeats inner ones.
+# Messages of Spark and Kafka, in the order in which they are tried: an outer message often repeats inner messages.
 _PATTERNS: tuple[tuple[str, Cause], ...] = (
     (r"No space left on device|DISK_FULL|not enough space", Cause.DISK_FULL),
     (r"UnknownTopicOrPartitionException", Cause.TOPIC_GONE),
@@ -85,11 +85,11 @@ _MEANINGS: dict[Cause, str] = {
     ),
     Cause.TOPIC_GONE: (
         "A topic that it uses is gone. Create it again with: respool topic create NAME. If it is the topic that the "
-        "pipeline reads, {start_over}: its old place is not one of the new topic."
+        "pipeline reads, {start_over}: its old offsets are not those of the new topic."
     ),
     Cause.DATA_LOSS: (
         "Records that it had not read yet are no longer in Kafka: the topic was recreated or its retention passed. "
-        "To read what is there, {start_over}."
+        "To read the available records, {start_over}."
     ),
     Cause.RECORD_TOO_LARGE: (
         "A record is larger than its topic accepts. Raise max.message.bytes of the topic that it writes to."
@@ -99,8 +99,8 @@ _MEANINGS: dict[Cause, str] = {
         "Another query writes to the same checkpoint. Stop it, or name another folder with --checkpoint."
     ),
     Cause.STATE_MISMATCH: (
-        "The pipeline keeps other state than its checkpoint holds: its code has changed. Run the code that made it, or "
-        "{start_over}."
+        "The pipeline's state differs from the state in its checkpoint: its code has changed. Run the code that made "
+        "it, or {start_over}."
     ),
     Cause.WORKER_START: f"A Python worker did not start in time. Check the load of the machine; {_RESUMES}",
     Cause.WORKER_LOST: f"A Python worker ended unexpectedly. Check the memory of the machine; {_RESUMES}",
@@ -120,8 +120,8 @@ class Failure:
     Attributes:
         pipeline: The pipeline's name.
         cause: What made it fail.
-        message: What to tell the user.
-        reason: The line of Spark's text that says most.
+        message: The message for the user.
+        reason: The most specific line of Spark's text.
         topic: The topic that is not in Kafka's metadata, for `Cause.TOPIC_UNKNOWN`.
     """
 
@@ -165,12 +165,12 @@ def topic_gone(failure: Failure, checkpoint: str) -> Failure:
 
 
 def gave_up(pipeline: str, before: Failure | None, waited: str) -> Failure:
-    """Return the failure of a query that was waited for too long.
+    """Return the failure of a query whose time to recover has passed.
 
     Args:
         pipeline: The pipeline's name.
-        before: Its last failure; None when the query still ran, and waited for Kafka.
-        waited: How long, for people.
+        before: Its last failure; None when the query was still running and waited for Kafka.
+        waited: How long, as text.
     """
     cause, reason = (before.cause, before.reason) if before else (Cause.KAFKA, "")
     message = (
@@ -209,7 +209,7 @@ def _failure(pipeline: str, cause: Cause, reason: str, checkpoint: str, topic: s
 
 
 def without_plan(error: BaseException) -> str:
-    """Return what Spark says of a failed query, without its plan: names in it may look like any error."""
+    """Return Spark's message of a failed query, without its plan: names in it may look like any error."""
     return str(error).partition("=== Streaming Query ===")[0]
 
 
@@ -227,10 +227,10 @@ def innermost_cause(error: BaseException) -> str:
 
 
 def innermost_message(text: str) -> str:
-    """Return the line of a failure that tells most: the innermost cause, else the first line."""
+    """Return the most specific line of a failure: the innermost cause, otherwise the first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by: ")]
-    # Py4J's own error tells nothing but that Java has failed.
+    # Py4J's own error says only that Java has failed.
     python = [line for line in lines if re.match(r"(?!py4j)[\w.]*(Error|Exception): ", line)]
     reasons = [line for line in lines if line.startswith("Reason: ")]
     reason = (python or causes or reasons or lines[:1] or ["no reason was given"])[-1]

@@ -1,6 +1,6 @@
 """Spark's JVM: start it, connect pyspark to it, and end it.
 
-The JVM runs in a session of its own: a signal to the process group, as Ctrl-C in a terminal, systemd, `timeout` and
+The JVM runs in its own session: a signal to the process group, as Ctrl-C in a terminal, systemd, `timeout` and
 containers send it, reaches Python alone, which stops the queries first. The JVM ends when its standard input is closed,
 which the system does if this process is killed.
 """
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _HURRY = 5.0  # seconds that an interrupted JVM has to end
-_NOTICE = 2.0  # seconds in which the end of a killed JVM shows
-# What the JVM and pyspark print at their start, of no use to anybody.
+_NOTICE = 2.0  # seconds until the end of a killed JVM is visible
+# Lines that the JVM and pyspark print at their start and that are of no use.
 _NOISE = (
     b"WARNING: Using incubator modules",
     b"Picked up JAVA_TOOL_OPTIONS",
@@ -41,14 +41,14 @@ _NOISE = (
 
 
 class Jvm:
-    """Spark's JVM, a process of ours.
+    """Spark's JVM, a child process.
 
     Attributes:
         session: The session that has to be stopped before the JVM ends.
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]", settings: Settings) -> None:
-        """Copy the output of the process from now on."""
+        """Start to copy the output of the process."""
         self.session: SparkSession | None = None
         self._process = process
         self._settings = settings
@@ -57,11 +57,11 @@ class Jvm:
         threading.Thread(target=self._copy_output, args=(process.stderr,), name="jvm-stderr", daemon=True).start()
 
     def connect(self, answer: Path) -> None:
-        """Wait until the JVM listens, and let pyspark use it; `answer` is the file where it writes how."""
+        """Wait until the JVM listens, and let pyspark use it; it writes its port and secret to `answer`."""
         while not answer.is_file():
             if self._process.poll() is not None:
                 raise MachineError(
-                    f"Spark's JVM did not start. See what it said above, and {self._settings.logs / 'spark.log'}. "
+                    f"Spark's JVM did not start. See its output above, and {self._settings.logs / 'spark.log'}. "
                     "Check Java and the [spark] table of respool.toml with: respool doctor."
                 )
             time.sleep(0.05)
@@ -83,7 +83,7 @@ class Jvm:
         return self._process.poll() is not None
 
     def explain_end(self) -> MachineError:
-        """Return what to report when the JVM has ended before it should."""
+        """Return the error to raise when the JVM has ended too early."""
         code = self._process.poll() or 0
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         short = " The system does this when memory runs out." if code == -signal.SIGKILL else ""
@@ -93,7 +93,7 @@ class Jvm:
         )
 
     def mute(self) -> None:
-        """Drop what is still printed by the JVM and its Python workers, which lose their connections now."""
+        """Drop further output of the JVM and its Python workers, which lose their connections now."""
         self._muted = True
 
     def stop(self, patience: float) -> None:
@@ -109,7 +109,7 @@ class Jvm:
             with contextlib.suppress(Exception):
                 internals.disconnect()
 
-        # In a thread of its own: a connection whose thread was interrupted in a call gives wrong answers from then on.
+        # In a separate thread: a connection whose thread was interrupted in a call returns wrong answers from then on.
         end = time.monotonic() + patience
         thread = threading.Thread(target=stop, name="jvm-stop", daemon=True)
         thread.start()
@@ -119,7 +119,7 @@ class Jvm:
             self._process.wait(max(end - time.monotonic(), 0.0))
 
     def end(self) -> None:
-        """End the JVM if it still runs, with all that it has started."""
+        """End the JVM if it still runs, together with the processes that it has started."""
         self._close_input()
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self._process.poll() is None:
@@ -134,11 +134,11 @@ class Jvm:
             self._process.stdin.close()
 
     def _copy_output(self, lines: IO[bytes]) -> None:
-        """Copy what the JVM and the tasks print to our standard error, but for the noise."""
+        """Copy the output of the JVM and the tasks to standard error, without the noise."""
         with lines:
             noise = False
             for line in lines:
-                noise = line.startswith(_NOISE) or (noise and line == b"\n")  # pyspark's have an empty line behind them
+                noise = line.startswith(_NOISE) or (noise and line == b"\n")  # an empty line follows pyspark's
                 if not noise and not self._muted:
                     sys.stderr.buffer.write(line)
                     sys.stderr.buffer.flush()

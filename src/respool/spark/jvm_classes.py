@@ -1,12 +1,12 @@
-"""Classes of respool's own for Spark's JVM, as a jar that comes with respool.
+"""respool's own classes for Spark's JVM, as a jar that is part of respool.
 
-- Hadoop without its native library, as pyspark has it, starts programs to set permissions and to look for links on the
+- Hadoop without its native library, as pyspark has it, starts programs to set permissions and to detect links on the
   local disk: a dozen for each small file of a checkpoint. `QuickFileSystem` and `QuickFs` do that within the JVM; what
   they write is the same.
 - `JsonReader` reads JSON from its bytes, with Jackson, in a third to a half of the time of Spark's `from_json`: see
   `respool.decoders.json`.
 
-After a change of them, `python -m respool.spark.jvm_classes` makes the jar again, with a JDK.
+After a change of them, `python -m respool.spark.jvm_classes` builds the jar again, with a JDK.
 """
 
 import hashlib
@@ -21,13 +21,13 @@ from pathlib import Path
 _HERE = Path(__file__).parent
 _SOURCES = _HERE / "java"
 JAR = _HERE / "own-classes.jar"
-# What Spark must be told, in a JVM that has the jar on its class path.
+# Settings of Spark in a JVM that has the jar on its class path.
 CONF = {
     "spark.hadoop.fs.file.impl": "respool.QuickFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "respool.QuickFs",
 }
 _DIGEST = "sources.sha256"
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever the jar is made
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever the jar is built
 
 
 def sources_digest() -> str:
@@ -39,7 +39,7 @@ def sources_digest() -> str:
 
 
 def jar_digest() -> str:
-    """Return the digest of the sources that the jar was made of."""
+    """Return the digest of the sources that the jar was built from."""
     with zipfile.ZipFile(JAR) as jar:
         return jar.read(_DIGEST).decode("ascii")
 
@@ -49,7 +49,7 @@ def build() -> None:
     spec = find_spec("pyspark")
     javac = shutil.which("javac")
     if javac is None or spec is None or not spec.submodule_search_locations:
-        sys.exit("Making the jar needs a JDK 17 or newer, with javac on the PATH, and pyspark.")
+        sys.exit("Building the jar needs a JDK 17 or newer, with javac on the PATH, and pyspark.")
     jars = Path(spec.submodule_search_locations[0]) / "jars"
     with tempfile.TemporaryDirectory() as folder:
         sources = [str(file) for file in sorted(_SOURCES.rglob("*.java"))]

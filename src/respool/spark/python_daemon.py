@@ -1,6 +1,6 @@
-"""What Python workers are forked from on one machine: a process that has loaded what they need, once for all of them.
+"""The process from which Python workers are forked on one machine, with their libraries already loaded.
 
-Spark starts it by its name, with the name of the worker's module.
+Spark starts it by the setting spark.python.daemon.module, as it would start pyspark.daemon.
 """
 
 import numpy  # noqa: F401

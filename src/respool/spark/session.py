@@ -19,7 +19,7 @@ from respool.storage import lease
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# For one machine and small batches; a cluster's own defaults and the [spark] table win over them.
+# For one machine and small batches; the [spark] table overrides them, and a cluster keeps its own defaults.
 _LOCAL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
@@ -30,10 +30,10 @@ _LOCAL = {
     "spark.driver.memory": "2g",  # all tasks run in the driver; with Spark's 1g it collects garbage twice as often
     **jvm_classes.CONF,
 }
-# The JVM takes the collector for short pauses by default; this one leaves more time for the work.
+# The JVM's default collector is optimized for short pauses; this collector takes less time overall.
 _COLLECTOR = "-XX:+UseParallelGC"
-# Ten times the JVM's own. Spark's planner is large and runs a few times for each batch: to compile it with all care
-# costs more than it saves. What runs for each record gets there within a second all the same.
+# Ten times the JVM's own. Spark's planner is large and runs a few times for each batch: optimizing it fully
+# costs more than it saves. Code that runs for each record is fully optimized within a second all the same.
 _COMPILER = (
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=6000",
@@ -46,22 +46,22 @@ _ALWAYS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.ui.showConsoleProgress": "false",
-    "spark.hadoop.fs.permissions.umask-mode": "077",  # Hadoop sets modes itself, whatever the process's umask is
-    # Every column of a plan would be told to the JVM with its line of Python, by several calls: a tenth of a second and
-    # more for each batch. What fails in a transform has Python's own stack trace.
+    "spark.hadoop.fs.permissions.umask-mode": "077",  # Hadoop sets file modes, whatever the process's umask is
+    # With it, pyspark sends each column of a plan to the JVM with its line of Python, by several calls: a tenth
+    # of a second and more for each batch. A failing transform has Python's own stack trace.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # For a Python process and the JVM to authenticate; the default, 15 seconds, is too short on a busy machine. That a
     # worker must connect within 10 seconds is fixed in Spark's code: there the query is restarted.
     "spark.python.authenticate.socketTimeout": "1m",
 }
 # Warnings that a user can act on: a batch falls behind its trigger, Kafka is out of reach, records are lost.
-_TOLD = (
+_SHOWN = (
     "org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor",
     "org.apache.spark.sql.kafka010.KafkaMicroBatchStream",
     "org.apache.kafka.clients.NetworkClient",
 )
-# They tell of every poll.
-_TALKATIVE = (
+# They log every poll.
+_VERBOSE = (
     "org.apache.kafka.clients.consumer.internals.ClassicKafkaConsumer",
     "org.apache.kafka.clients.consumer.internals.SubscriptionState",
 )
@@ -73,10 +73,10 @@ lease.register_jvm(internals.running_jvm)
 
 @contextmanager
 def spark_session(settings: Settings, patience: float = _PATIENCE) -> "Iterator[SparkSession]":
-    """Start Spark for the length of a `with` block; no process is left behind, but for one, once: see class_archive.
+    """Start Spark for the length of a `with` block; no process is left behind, except once: see class_archive.
 
-    Under spark-submit the JVM runs already: it keeps its own jars and logging, and only the settings that a session can
-    still take are set. The JVM holds every checkpoint that this process holds, so that none is free before it ends.
+    Under spark-submit the JVM runs already: it keeps its own jars and logging, and only settings of a session are set.
+    The JVM holds every checkpoint that this process holds, so that none is free before it ends.
 
     Args:
         settings: Spark's master and its settings, and the home.
@@ -86,7 +86,7 @@ def spark_session(settings: Settings, patience: float = _PATIENCE) -> "Iterator[
         MachineError: The JVM did not start, or was killed meanwhile.
     """
     refuse_connect(settings.spark)
-    # Stateful workers take the first python3 of the PATH otherwise.
+    # Without it, stateful workers use the first python3 of the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     conf = _conf(settings, submitted)
@@ -121,7 +121,7 @@ def _session(conf: Mapping[str, str]) -> "SparkSession":
 
 @contextmanager
 def _kept_interrupt_handler() -> Iterator[None]:
-    """Keep the handler of SIGINT: pyspark's own asks the JVM in the middle of another question to it."""
+    """Keep the handler of SIGINT: pyspark's own calls the JVM in the middle of another call."""
     before = signal.getsignal(signal.SIGINT)
     yield
     if before is not None and threading.current_thread() is threading.main_thread():
@@ -139,13 +139,13 @@ def refuse_connect(spark: Mapping[str, str]) -> None:
     variables["SPARK_CONNECT_MODE"] = os.environ.get("SPARK_CONNECT_MODE", "").replace("0", "")
     if name := next((name for name, value in variables.items() if value), None):
         raise SettingsError(
-            f"The variable {name} is set, for Spark Connect; respool starts a Spark of its own and needs its JVM. "
+            f"The variable {name} is set, for Spark Connect; respool starts its own Spark and needs its JVM. "
             f"Run this again without it: env -u {name} respool …"
         )
     if "spark.remote" in spark or spark.get("spark.api.mode", "classic") != "classic":
         raise SettingsError(
-            "The [spark] table asks for Spark Connect (spark.remote or spark.api.mode); respool starts a Spark of its "
-            "own and needs its JVM. Remove it; name a cluster with --master."
+            "The [spark] table asks for Spark Connect (spark.remote or spark.api.mode); respool starts its "
+            "own Spark and needs its JVM. Remove it; name a cluster with --master."
         )
 
 
@@ -171,7 +171,7 @@ def _conf(settings: Settings, submitted: bool) -> dict[str, str]:
     if local and os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable:
         conf.setdefault("spark.python.daemon.module", "respool.spark.python_daemon")
     if local:
-        # The JVM's own class path, as Hadoop looks for the classes before Spark has loaded its jars.
+        # The JVM's own class path, since Hadoop loads the classes before Spark has loaded its jars.
         wanted = (str(jvm_classes.JAR), conf.get("spark.driver.extraClassPath", ""))
         conf["spark.driver.extraClassPath"] = os.pathsep.join(filter(None, wanted))
     conf["spark.driver.extraJavaOptions"] = _java_options(conf, settings, local)
@@ -179,7 +179,7 @@ def _conf(settings: Settings, submitted: bool) -> dict[str, str]:
 
 
 def _java_options(conf: Mapping[str, str], settings: Settings, local: bool) -> str:
-    """Return the options of Spark's JVM; those of the user come last, and win."""
+    """Return the options of Spark's JVM; the user's options come last, and override others."""
     own = [f"-Dlog4j2.configurationFile={_logging(settings).as_uri()}"]
     if local and not re.search(r"-XX:\+Use\w+GC\b", _given_options(conf)):  # a JVM with two collectors does not start
         own.append(_COLLECTOR)
@@ -191,19 +191,19 @@ def _java_options(conf: Mapping[str, str], settings: Settings, local: bool) -> s
 
 
 def _archives_classes(conf: Mapping[str, str]) -> bool:
-    # Only a local run has all that the archive is made of on its class path.
+    # Only a local run has everything that the archive contains on its class path.
     local = str(jvm_classes.JAR) in conf.get("spark.driver.extraClassPath", "").split(os.pathsep)[:1]
     return local and class_archive.is_wanted(_given_options(conf))
 
 
 def _given_options(conf: Mapping[str, str]) -> str:
-    """Return all options that a user gives to the JVM, wherever."""
+    """Return all options that a user gives to the JVM, in settings or variables."""
     settings = (conf.get(name, "") for name in ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions"))
     return " ".join((*settings, *(os.environ.get(name, "") for name in ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS"))))
 
 
 def _logging(settings: Settings) -> Path:
-    """Write how Spark logs: all to a file under the home, and to the terminal only what its user can act on."""
+    """Write the configuration of Spark's log: all to a file under the home, actionable warnings to the terminal."""
     folder = settings.logs.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     lines = [
@@ -222,25 +222,25 @@ def _logging(settings: Settings) -> Path:
         "appender.terminal.target = SYSTEM_ERR",
         "appender.terminal.layout.type = PatternLayout",
         "appender.terminal.layout.pattern = spark: %m%n%ex{0}",
-        # The same trouble every second is told a few times, then now and then.
+        # A warning that is repeated every second is shown a few times, then rarely.
         "appender.terminal.filter.burst.type = BurstFilter",
         "appender.terminal.filter.burst.level = warn",
         "appender.terminal.filter.burst.rate = 0.05",
         "appender.terminal.filter.burst.maxBurst = 5",
         "rootLogger.level = info",
         "rootLogger.appenderRef.file.ref = file",
-        # Spark lowers the root logger to this one's level at its start, and says so on the terminal.
+        # Spark lowers the root logger to this logger's level at its start, and prints that on the terminal.
         "logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer",
         "logger.gateway.level = info",
     ]
-    for number, logger in enumerate(_TALKATIVE):
-        lines += [f"logger.talkative{number}.name = {logger}", f"logger.talkative{number}.level = warn"]
-    for number, logger in enumerate(_TOLD):
+    for number, logger in enumerate(_VERBOSE):
+        lines += [f"logger.verbose{number}.name = {logger}", f"logger.verbose{number}.level = warn"]
+    for number, logger in enumerate(_SHOWN):
         lines += [
-            f"logger.told{number}.name = {logger}",
-            f"logger.told{number}.level = info",
-            f"logger.told{number}.appenderRef.terminal.ref = terminal",
-            f"logger.told{number}.appenderRef.terminal.level = warn",
+            f"logger.shown{number}.name = {logger}",
+            f"logger.shown{number}.level = info",
+            f"logger.shown{number}.appenderRef.terminal.ref = terminal",
+            f"logger.shown{number}.appenderRef.terminal.level = warn",
         ]
     file = folder / "log4j2.properties"
     text = "\n".join(lines) + "\n"

@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 
 def quote(name: str) -> str:
-    """Return a name of a column, whatever signs are in it."""
+    """Quote a column name for Spark SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def literal(text: str) -> str:
-    """Return a text as a literal."""
+    """Quote a text as an SQL literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def identifier(table: str) -> str:
-    """Return how SQL names the table at a path or URL."""
+    """Return the SQL identifier of the Delta table at a path or URL."""
     return f"delta.`{table.replace('`', '``')}`"
 
 
@@ -53,7 +53,7 @@ _INTERVALS = ("year", "month", "day", "hour", "minute", "second")
 
 
 class DdlError(ValueError):
-    """A schema cannot be read; the message says what was found and where."""
+    """A schema cannot be read; the message names the unexpected text and its position."""
 
 
 class _Token(NamedTuple):
@@ -72,7 +72,7 @@ def parse_ddl(text: str) -> "StructType":
 
 
 def canonical_ddl(text: str) -> str:
-    """Return DDL in canonical form: one space between tokens, no comments, types in lower case by one name each.
+    """Return DDL in canonical form: one space between tokens, no comments, types in lower case, without synonyms.
 
     Raises:
         DdlError: Spark could not read it.

@@ -129,11 +129,11 @@ def translate_errors(what: str) -> Iterator[None]:
     except (CheckpointError, FileNotFoundError, FileExistsError):
         raise
     except PermissionError as error:
-        remedy = f"Use an account that may read and change it. ({short_message(error)})"
+        remedy = f"Use an account that can read and change it. ({short_message(error)})"
         raise UnreadableFileError(what, "cannot be accessed: permission denied", remedy) from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            problem, remedy = f"cannot be written: {short_message(error)}", "Make room, and run this again."
+            problem, remedy = f"cannot be written: {short_message(error)}", "Free some space, and run this again."
             raise UnreadableFileError(what, problem, remedy) from error
         raise UnreadableFileError(what, f"could not be reached: {short_message(error)}") from error
     except Exception as error:  # each filesystem has errors of its own

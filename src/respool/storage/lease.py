@@ -180,7 +180,7 @@ def _held_by_jvm(checkpoint: str) -> bool:
 
 
 def _stopping(jvm: str) -> str:
-    return f"the JVM (process {jvm}) of a run that was killed; it ends within seconds, try again then"
+    return f"the JVM (process {jvm}) of a run that was killed; it ends within seconds; try again then"
 
 
 def _jvm() -> LockingJvm | None:
@@ -197,7 +197,7 @@ def _hold_remote(checkpoint: str) -> Lease | None:
         lock = _RemoteLease.take(RemoteWriter(checkpoint))
     except CheckpointError as error:
         # Spark may well reach what this process cannot.
-        return Lease(checkpoint, None, f"Nothing keeps a second run away from {checkpoint}: {error}")
+        return Lease(checkpoint, None, f"{checkpoint} is not locked against a second run: {error}")
     return None if lock is None else Lease(checkpoint, lock)
 
 
@@ -364,7 +364,9 @@ class _RemoteLease:
             thread.join(max(_limit() - (_now() - before), _RETRY))
             pause = _RENEW if self._renewed > before else _RETRY
             if self._renewed == before and _now() - before > _limit() and not self._ended.is_set():
-                self._lose(f"could not be renewed for {_now() - before:.0f} s: {errors[0] or 'the store is silent'}")
+                self._lose(
+                    f"could not be renewed for {_now() - before:.0f} s: {errors[0] or 'the store did not answer'}"
+                )
 
     def _renew(self) -> None:
         """Write the lease again; raise CheckpointError when it is lost or cannot be written."""
@@ -385,7 +387,7 @@ class _RemoteLease:
                 raise CheckpointError(self.lost or "")
             if _now() - before >= _SECONDS and _now() - now >= _SETTLE:
                 # It ran out before it was written, too long after the look at it: another process may have taken it.
-                self._lose("ran out while it was renewed, and may have been taken over")
+                self._lose("expired while it was renewed, and may have been taken over")
                 raise CheckpointError(self.lost or "")
             self._renewed = now
 
@@ -394,7 +396,7 @@ class _RemoteLease:
             if self.lost is None:
                 self.lost = (
                     f"The lease of the checkpoint {self._files.root} is lost: it {why}. This process must not write "
-                    f"there. See who uses it with: respool checkpoint show {self._files.root}; then run this again."
+                    f"there. Show who uses it with: respool checkpoint show {self._files.root}; then run this again."
                 )
                 calls = list(self._calls)
             else:

@@ -197,8 +197,8 @@ class LocalReader:
             if stat.S_ISLNK(mode):
                 raise UnreadableFileError(
                     where,
-                    "is a symbolic link, and respool follows none inside a checkpoint, a savepoint or their store",
-                    "Put the folder itself in its place. Nothing was done with what it leads to.",
+                    "is a symbolic link; respool does not follow links inside a checkpoint, a savepoint or their store",
+                    "Replace the link by the folder itself. The link's target was not touched.",
                 )
             if not stat.S_ISDIR(mode):
                 raise FileNotFoundError(f"{where} is not a folder")
@@ -258,7 +258,7 @@ class LocalWriter(LocalReader):
                     raise CheckpointError(f"{source} has vanished: something else changes this checkpoint.")
                 return
             if os.path.lexists(after):
-                raise CheckpointError(f"{source} cannot be moved to {target}: both are there.")
+                raise CheckpointError(f"{source} cannot be moved to {target}: both exist.")
             mode = os.lstat(before).st_mode
             if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
                 raise UnreadableFileError(source, f"cannot be moved: it is {_kind(mode)}; expected a regular file")

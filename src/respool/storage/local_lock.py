@@ -142,7 +142,7 @@ class LocalLock:
             ) from error
         if self._release_in_jvm is None:
             holder = f"process {_written(path)}"
-            raise CheckpointInUseError(str(path), holder, "Wait for its end, and run this again.")
+            raise CheckpointInUseError(str(path), holder, "Wait until it ends, and run this again.")
 
     def close(self) -> None:
         """Release the checkpoint. A JVM that does not answer holds it until it ends."""

@@ -58,6 +58,6 @@ def open_inside(location: str, name: str) -> FolderReader:
         raise CheckpointError(f"{location}: {error}. Nothing was done with it.") from None
     path = local_path(location)
     if path is not None and (path / name).is_symlink():
-        problem = "is a symbolic link, and respool follows none inside a checkpoint or a savepoint"
-        raise UnreadableFileError(str(path / name), problem, "Put the folder itself in its place.")
+        problem = "is a symbolic link; respool does not follow links inside a checkpoint or a savepoint"
+        raise UnreadableFileError(str(path / name), problem, "Replace the link by the folder itself.")
     return open_reader(f"{location}/{name}")

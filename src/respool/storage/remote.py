@@ -64,7 +64,7 @@ class RemoteReader:
         paths = self._find("")
         if not paths:
             remedy = "Check the URL, and the account's permissions."
-            raise CheckpointNotFoundError(self.root, "nothing is there", remedy)
+            raise CheckpointNotFoundError(self.root, "the folder is missing or empty", remedy)
         folders: dict[str, list[str]] = {"": []}
         for path in paths:
             folder, _, name = path.rpartition("/")
@@ -255,14 +255,14 @@ class RemoteWriter(RemoteReader):
                 return
             if self._renames:
                 if self._ask(target) is not None:
-                    raise CheckpointError(f"{source} cannot be moved to {target}: both are there.")
+                    raise CheckpointError(f"{source} cannot be moved to {target}: both exist.")
                 self._fs.makedirs(os.path.dirname(self._at(target)), exist_ok=True)
                 self._fs.mv(self._at(source), self._at(target))
             else:
                 self._fs.cp_file(self._at(source), self._at(target))
                 copied = self._ask(target)
                 if copied is None or copied.size != before.size:
-                    raise CheckpointError(f"The copy of {source} at {target} is not whole; the original stays.")
+                    raise CheckpointError(f"The copy of {source} at {target} is incomplete; the original is kept.")
                 self._fs.rm_file(self._at(source))
             self._listed.pop(source, None)
 
@@ -372,7 +372,7 @@ def _filesystem(url: str) -> tuple[Any, str]:
     except ImportError as error:
         raise CheckpointError(
             f"{scheme}:// needs a package that is not installed: {error}. "
-            "Install it beside respool, and run this again."
+            "Install it in respool's environment, and run this again."
         ) from error
     except Exception as error:  # some filesystems connect now, and have errors of their own
         raise CheckpointError(

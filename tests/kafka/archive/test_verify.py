@@ -1,4 +1,4 @@
-"""What is amiss with an archive is told, and mended so that the table equals the topic, whoever is killed meanwhile."""
+"""Faults of an archive are reported, and repaired until the table equals the topic, whoever is killed meanwhile."""
 
 import json
 import os
@@ -79,7 +79,7 @@ class Stage(ArchiveStage):
         return DeltaTable(str(self.table)).version()
 
     def verify(self, *flags: str) -> tuple[int, dict[str, Any]]:
-        """Run the command, and return its exit code and what it tells."""
+        """Run the command, and return its exit code and its report."""
         done = CliRunner().invoke(app, [*self.command("verify", *flags), "--json"])
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
@@ -188,7 +188,7 @@ def test_markers_of_transactions_are_no_gaps(stage: Stage) -> None:
     assert code == 0
     assert "Kafka has no record at offsets 3, 7, 11" in notes(report)
     whole = stage.rows()
-    assert len(whole) == 12  # Spark reads what was not committed, too, unless it is told otherwise
+    assert len(whole) == 12  # Spark reads what was not committed, too, by default
     stage.delete("offset BETWEEN 5 AND 13")
     code, report = stage.verify()
     assert broken(report) == {

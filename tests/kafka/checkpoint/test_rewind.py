@@ -1,4 +1,4 @@
-"""A pipeline of respool's own is rewound: what comes again, what Kafka no longer has, a query that runs."""
+"""A respool pipeline is rewound: replayed results, records that Kafka no longer has, a query that runs."""
 
 import json
 import subprocess
@@ -65,7 +65,7 @@ def checkpoint(respool: str, kafka: KafkaCluster, home: Path) -> Command:
 
 
 def results(kafka: KafkaCluster, topic: str) -> list[tuple[str, bytes | None, bytes | None]]:
-    """The results with the batch that their header tells, in the order in which they came."""
+    """The results with the batch that their header names, in the order of their offsets."""
 
     def batch_of(record: Record) -> str:
         return (dict(record.headers)["respool-batch"] or b"").decode()

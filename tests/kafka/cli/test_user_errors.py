@@ -45,7 +45,7 @@ orders = Pipeline("orders", "TOPIC", lambda rows: rows, ConsoleSink())
 
 
 def fails(result: "subprocess.CompletedProcess[str]", *expected: str) -> None:
-    """Expect exit code 1, one message that tells all of this, and no stack trace."""
+    """Expect exit code 1, one message with all of these texts, and no stack trace."""
     assert result.returncode == 1, result.stderr
     for words in expected:
         assert words in result.stderr
@@ -103,7 +103,7 @@ class Stage:
         on_progress: Callable[[BatchProgress], None] = lambda _: None,
         checkpoint: Path | None = None,
     ) -> None:
-        """Run the pipeline until it ends by itself."""
+        """Run the pipeline until it ends."""
         where = str(checkpoint or self.checkpoint)
         options = RunOptions(dead_letter=False, trigger=timedelta(0), checkpoint=where, available_now=available_now)
         with Runner(self.spark, self.kafka, self.settings, options, on_progress, print) as runner:
@@ -239,7 +239,7 @@ def test_a_checkpoint_that_plain_spark_made_of_another_topic_is_refused(stage: S
     with pytest.raises(CheckpointError, match=message):
         stage.play(other)
     assert contents(stage.checkpoint) == before
-    # One that reads the same topic is taken over.
+    # A checkpoint that reads the same topic is accepted.
     held = claim(str(stage.checkpoint), stage.pipeline(topic))
     assert held is not None
     held.close()
@@ -310,7 +310,7 @@ def test_a_topic_that_vanished_between_two_runs_is_reported(stage: Stage, topic:
     assert f"Spark says: Partition {topic}-" in message
     assert len(stage.got) == 10
 
-    # The step that was told helps.
+    # The reported step helps.
     stage.checkpoint.rename(stage.checkpoint.with_name("away"))
     stage.play(topic, available_now=True)
     assert len(stage.got) == 12
@@ -332,7 +332,7 @@ def test_a_disk_that_fills_up_under_a_running_pipeline_is_reported(stage: Stage,
     assert message.startswith("The pipeline small has failed. The disk is full. Free some space and run this again")
     assert "No space left on device" in message
 
-    # The step that was told helps: no record is missing, and none of a finished batch comes again.
+    # The reported step helps: no record is missing, and none of a finished batch is replayed.
     (disk / "filler").unlink()
     stage.play(topic, available_now=True, checkpoint=checkpoint)
     assert len(set(stage.got)) == 15

@@ -119,7 +119,7 @@ def test_it_listens_on_loopback_only(home: Path) -> None:
         for line in file.read_text().splitlines()[1:]
     ]
     listening = {row[1].rpartition(":")[0] for row in rows if row[3] == "0A" and row[9] in own}
-    # 127.0.0.1, by itself or mapped into IPv6.
+    # 127.0.0.1, as IPv4 or mapped into IPv6.
     assert listening <= {"0100007F", "0000000000000000FFFF00000100007F"}
     assert listening
 
@@ -239,7 +239,7 @@ def test_a_process_id_that_was_reused_is_not_taken_for_the_broker(tmp_path: Path
             assert broker.status(tmp_path).state == "died"
             assert broker.stop(tmp_path) is False
             assert other.poll() is None
-            # The same process, told by its right start time, is the one.
+            # The same process, with its right start time, is recognized.
             file.write_text(json.dumps({"pid": other.pid, "started": process.start_time(other.pid)}))
             assert broker.address(tmp_path) == "127.0.0.1:9092"
         finally:
@@ -282,7 +282,7 @@ def test_a_broker_that_cannot_start_shows_its_last_words(tmp_path: Path) -> None
     data = tmp_path / "broker" / "data"
     data.mkdir(parents=True)
     (data / "meta.properties").write_text("version=1\ncluster.id=somebody-elses-cluste\nnode.id=7\n")
-    with pytest.raises(BrokerError, match=r"ended while it started(.|\n)*Its last words:(.|\n)*node.id"):
+    with pytest.raises(BrokerError, match=r"ended while it started(.|\n)*The end of its log:(.|\n)*node.id"):
         broker.start(Settings(home=tmp_path, broker_port=free_port()))
     assert broker.status(tmp_path).state == "stopped"
 

@@ -1,4 +1,4 @@
-"""A span computed again beside the live query: published, audited, put right, stopped, continued, refused."""
+"""A span reprocessed next to the live query: published, audited, corrected, stopped, resumed, refused."""
 
 import json
 import signal
@@ -91,7 +91,7 @@ def test_a_window_is_put_right_under_the_same_key(make: MakeStage) -> None:
             "respool-run-id": b"again",
         }
     assert dict(here.audit(*SPAN).counts) == {"same": 1}
-    # The live query goes on as if nothing had happened.
+    # The live query continues as if nothing had happened.
     here.send(click("11:00:00"))
     here.live()
     assert dict(here.audit("2025-09-04T07:00:00", "2025-09-04T10:00:00").counts) == {"same": 3, "missing": 1}

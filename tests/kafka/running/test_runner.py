@@ -1,4 +1,4 @@
-"""Queries start, tell of their batches, and stop when they should; rejected records are kept."""
+"""Queries start, report their batches, and stop when they should; rejected records are kept."""
 
 import json
 import threading
@@ -51,7 +51,7 @@ def visit(number: int) -> Message:
 
 @dataclass
 class Watched:
-    """A runner in a thread, and what it told."""
+    """A runner in a thread, and what it reported."""
 
     runner: Runner
     batches: list[BatchProgress] = field(default_factory=list)
@@ -181,7 +181,7 @@ def test_a_stop_waits_for_the_running_batch_and_starts_no_other(stage: Stage, to
     with stage.running(pipeline, max_offsets_per_trigger=10, dead_letter=False) as watched:
         assert inside.wait(PATIENCE)
         watched.runner.request_stop()
-        # Told in another thread: only then may the batch end, or the next one is planned before the stop is known.
+        # Requested in another thread. The batch may end only after it, or the next batch is planned before the stop.
         [query] = watched.runner._queries.values()
         state = query._jsq.streamingQuery().state()
         while state.get().toString() != "TERMINATED":

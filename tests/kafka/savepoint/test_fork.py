@@ -1,4 +1,4 @@
-"""A fork goes on beside the original; what both wrote is compared; the fork becomes the pipeline's checkpoint."""
+"""A fork runs next to the original; what both wrote is compared; the fork becomes the pipeline's checkpoint."""
 
 import json
 import threading
@@ -188,12 +188,12 @@ def test_forks_run_next_to_the_original_and_the_better_fork_is_promoted(
         "only_b",
     }  # another width is another key
 
-    # The fork's checkpoint becomes the pipeline's; the old one can be had again.
+    # The fork's checkpoint becomes the pipeline's; the old checkpoint can be restored.
     before = CheckpointSnapshot(LocalReader(stage.checkpoint)).query_id
-    told_by = stage.respool("promote", str(changed), "visit-counts", "--yes", "--keep-as", "old")
-    assert f"What the fork wrote stays in Kafka topic {stage.output('-changed')}" in told_by
-    assert "The fork ran a changed pipeline: setting" in told_by
-    assert "windows of 10 minutes → windows of 20 minutes" in told_by
+    printed = stage.respool("promote", str(changed), "visit-counts", "--yes", "--keep-as", "old")
+    assert f"What the fork wrote stays in Kafka topic {stage.output('-changed')}" in printed
+    assert "The fork ran a changed pipeline: setting" in printed
+    assert "windows of 10 minutes → windows of 20 minutes" in printed
     after = CheckpointSnapshot(LocalReader(stage.checkpoint))
     assert after.query_id == CheckpointSnapshot(LocalReader(changed)).query_id != before
     assert stage.store.get("old").manifest.query_id == before

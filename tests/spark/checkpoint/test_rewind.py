@@ -52,7 +52,7 @@ class Whole:
         return max(self.results)
 
     def again(self) -> None:
-        """Bring checkpoint and input back to where the query ended."""
+        """Restore checkpoint and input to where the query ended."""
         shutil.rmtree(self.checkpoint)
         shutil.copytree(self.folder / "kept", self.checkpoint)
         if self.kind.source == "files":

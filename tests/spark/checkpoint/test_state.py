@@ -151,7 +151,7 @@ def browser_windows(ran: Ran, batch: int) -> Rows:
 
 
 def counted_windows(ran: Ran, batch: int) -> Rows:
-    """Windows that are open still are in no result: they are counted here, and must be told later as they are."""
+    """Windows that are open still are in no result: they are counted here, and must be published later as they are."""
     counts: dict[datetime, int] = {}
     for number in range(batch + 1):
         for part in visits()[ran.parts[number - 1] if number else 0 : ran.parts[number]]:
@@ -462,7 +462,7 @@ def test_the_command_shows_chooses_and_writes(
     ("key", "value", "message"),
     [
         ("brwser", "a", r"There is no column 'brwser'. Did you mean 'browser'\? The key has: browser, window.start"),
-        ("count", "many", "'many' is no value for the column count, which is of type bigint"),
+        ("count", "many", "Column count is of type bigint; 'many' cannot be converted"),
         ("window.start", "soon", "'soon' is not a time"),
     ],
 )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FIRST, ALL = 10, 12  # batches before the damage, and batches in the end
-# What Spark takes by itself on a local disk, slower than what the tests take: it alone ignores checksums.
+# Spark's default on a local disk, slower than the setting of the tests: it alone ignores checksums.
 USUAL = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
@@ -35,7 +35,7 @@ STORE = "state/0/0"
 
 @dataclass(frozen=True)
 class Ran:
-    """A query that ran to its end, on a checkpoint from which it can go on."""
+    """A query that ran to its end, on a checkpoint from which it can continue."""
 
     checkpoint: Path
     source: Source
@@ -44,7 +44,7 @@ class Ran:
 
 @pytest.fixture(scope="module")
 def ran(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ran]:
-    """Queries that ran, and what they would have told had nothing happened to them; each runs once."""
+    """Queries that ran, and the results they would have had without damage; each runs once."""
     known: dict[str, Ran] = {}
 
     def made(kind: str) -> Ran:
@@ -139,7 +139,7 @@ def test_a_broken_checkpoint_fails_and_restarts_once_its_remedy_was_applied(
     with pytest.raises(Exception, match=r"."):
         run(spark, KIND[kind], before.source, started, ALL - 1, manager(damage))
     (remedy,) = remedies(checkpoint)
-    do_as_told(checkpoint, remedy)
+    apply_remedy(checkpoint, remedy)
     assert not remedies(checkpoint)
     results = run(spark, KIND[kind], before.source, checkpoint, ALL - 1, manager(damage))
     assert results == {batch: rows for batch, rows in before.results.items() if batch in results}
@@ -157,7 +157,7 @@ def test_state_of_later_batches_goes_wrong_without_a_word_and_is_called_broken(
         shutil.copy(folder / "4.snapshot", folder / f"{ALL}.snapshot")
     (remedy,) = remedies(checkpoint)
     shutil.copytree(checkpoint, started)
-    do_as_told(checkpoint, remedy)
+    apply_remedy(checkpoint, remedy)
     results = {}
     for folder in (checkpoint, started):
         run(spark, KIND["hdfs"], before.source, folder, ALL - 1)
@@ -167,7 +167,7 @@ def test_state_of_later_batches_goes_wrong_without_a_word_and_is_called_broken(
     assert results[started] != results[checkpoint]
 
 
-def do_as_told(checkpoint: Path, remedy: str) -> None:
+def apply_remedy(checkpoint: Path, remedy: str) -> None:
     """Carry out a remedy: the rewind that it names, or the files that it says to delete."""
     command = re.search(rf"rewind {re.escape(str(checkpoint))} --to-batch (\d+)( --new-query-id)?", remedy)
     if command is None:

@@ -105,19 +105,19 @@ STARTS = [
         pipeline(sums(window="1 hour"), watermark="1 hour", spark=ROCKSDB),
         ["Spark does not compare watermarks", "the state is in 1 partition and stays so", "providerClass is fixed"],
     ),
-    (TOTAL, pipeline(sums(by=("page",)), spark=TOTAL.spark), ["what is called page now was key"]),
+    (TOTAL, pipeline(sums(by=("page",)), spark=TOTAL.spark), ["key was renamed to page"]),
     (
         KEPT,
         pipeline(kept({"list": ("getListState", "n INT"), "more": ("getValueState", "n INT")}), spark=ROCKS),
-        ["the variable more is new", "the variable count is gone"],
+        ["the variable more is new", "the variable count was removed"],
     ),
-    (replace(KEPT, spark=AVRO), WIDER, ["the variable list is gone"]),
+    (replace(KEPT, spark=AVRO), WIDER, ["the variable list was removed"]),
 ]
 FAILS = [
     (TOTAL, pipeline(sums(by=("key", "page"))), "operator 0 (aggregation): its key was (window STRUCT<"),
     (TOTAL, pipeline(sums(also=True)), "its value was (sum BIGINT) and is (sum BIGINT, count BIGINT NOT NULL) now"),
     (TOTAL, pipeline(once(sums())), "operator 1 (deduplication) is new"),
-    (TOTAL, PLAIN, "operator 0 (aggregation) is gone"),
+    (TOTAL, PLAIN, "operator 0 (aggregation) was removed"),
     (JOIN, replace(JOIN, transform=joined("key", "amount")), "store left-keyWithIndexToValue: its value was (key"),
     (PLAIN, TOTAL, "operator 0 (aggregation) is new"),
     (TOTAL, KEPT, "operator 0 was aggregation and is transformWithState now"),

@@ -32,7 +32,7 @@ def test_a_fork_does_what_the_original_did_and_needs_nothing_of_it(
     saved = save(checkpoint, SavepointStore(str(tmp_path / "store")), batch=AT)
     kept = state(spark, kind, checkpoint, AT)
     fork(saved, tmp_path / "fork")
-    shutil.rmtree(checkpoint)  # the fork stands by itself
+    shutil.rmtree(checkpoint)  # the fork does not depend on it
 
     # Spark loads all that was saved, from the savepoint itself.
     rows, failed = load(spark, saved)

@@ -166,7 +166,7 @@ def test_the_gap_rule_move_by_move(spark: "SparkSession", tmp_path: Path) -> Non
 
 
 def generated(seed: int, count: int, visits: int, start: datetime) -> list[Event]:
-    """Events in order of arrival, none late: times on and beside edges, equal times, 14 minutes out of order."""
+    """Events in order of arrival, none late: times on and next to edges, equal times, 14 minutes out of order."""
     choose = random.Random(seed)
     events: list[Event] = []
     for number in range(count):
@@ -180,7 +180,7 @@ def in_batches(events: Sequence[Event], size: int) -> list[list[dict[str, str]]]
     return [[visit(event) for event in events[first : first + size]] for first in range(0, len(events), size)]
 
 
-# In Europe/Paris an hour of this night comes twice, and one of the other is missing.
+# In Europe/Paris an hour of this night is repeated, and an hour of the other is missing.
 AUTUMN = datetime(2025, 10, 25, 23, tzinfo=timezone.utc)
 SPRING = datetime(2025, 3, 29, 23, tzinfo=timezone.utc)
 

@@ -41,7 +41,7 @@ def refusal(done: Result) -> str:
 
 
 def feed(home: Path, *batches: int) -> None:
-    """Put one file for each batch: five rows of its own, and one that came before."""
+    """Put one file for each batch: five new rows, and one of an earlier file."""
     (home / "in").mkdir(exist_ok=True)
     for batch in batches:
         ids = [*range(batch * 5, batch * 5 + 5), max(0, batch * 5 - 3)]
@@ -94,7 +94,7 @@ def test_a_delta_table_follows_its_query(spark: "SparkSession", tmp_path: Path, 
     run(spark, tmp_path, to_delta(tmp_path))  # as if nothing had happened: nothing to do
     assert delta_ids(spark, tmp_path) == everything
 
-    for batch in (2, 0):  # the second one before where the first went back to; batch 0 made the table
+    for batch in (2, 0):  # the second rewind goes behind the first; batch 0 made the table
         succeed(checkpoint_command("rewind", "--to-batch", str(batch), *sink, "--restore-sink"))
         run(spark, tmp_path, to_delta(tmp_path))
         assert delta_ids(spark, tmp_path) == everything

@@ -20,7 +20,7 @@ PARIS = ZoneInfo("Europe/Paris")
 few = hypothesis_settings(
     max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-# Equal times, edges of windows and a microsecond beside them, the middle of nowhere, far past and far future.
+# Equal times, edges of windows and a microsecond next to them, the middle of nowhere, far past and far future.
 moments = st.one_of(
     st.integers(0, 12).map(lambda tens: BASE + timedelta(minutes=5 * tens)),
     st.integers(0, 12).map(lambda tens: BASE + timedelta(minutes=5 * tens, microseconds=-1)),
@@ -101,7 +101,7 @@ def test_append_mode_says_each_window_once_when_it_is_over(spark: "SparkSession"
 
 
 def test_both_daylight_saving_nights_are_counted_hour_by_hour(spark: "SparkSession") -> None:
-    """In spring an hour of the clock is missing, in autumn one comes twice; windows are of time, not of the clock."""
+    """In spring an hour of the clock is missing, in autumn one is repeated; windows are of time, not of the clock."""
     pipeline = find_pipeline("visit-windows", {"timezone": "Europe/Paris", "window": "1 hour"})
     # 02:30 on the clock does not exist in spring and is read as 03:30; in autumn the first of two is taken.
     naive = ["2025-03-30T01:30:00", "2025-03-30T02:30:00", "2025-03-30T03:30:00", "2025-10-26T02:30:00"]

@@ -30,7 +30,7 @@ def write_files(folder: Path, numbers: range, flavour: str = "") -> Source:
 
 
 def events(number: int, flavour: str = "") -> list[dict[str, Any]]:
-    """Return the events of a file. Time goes on by a minute from file to file."""
+    """Return the events of a file. Time advances by a minute from file to file."""
     chance = random.Random(f"{flavour}{number}")
     return [
         {

@@ -140,7 +140,7 @@ def end_maintenance(spark: "SparkSession") -> None:
 
 
 def _whole(frame: "DataFrame") -> "DataFrame":
-    """Return the frame with its structs built anew: those of a join's side have more fields than their schema says."""
+    """Return the frame with its structs rebuilt: those of a join's side have more fields than their schema says."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 

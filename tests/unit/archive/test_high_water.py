@@ -1,4 +1,4 @@
-"""What the log of an archive tells of its beginning, and of what was archived, without Spark."""
+"""What the log of an archive says about its beginning and about archived offsets, without Spark."""
 
 import json
 from collections.abc import Sequence

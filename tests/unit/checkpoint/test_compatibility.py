@@ -63,11 +63,11 @@ def test_a_shape_has_operators_tables_and_schemas(shapes: dict[str, QueryShape])
     ("old", "new", "reason"),
     [
         ("hdfs", "operators", "operator 1 (deduplication) is new"),
-        ("operators", "hdfs", "operator 1 (deduplication) is gone"),
+        ("operators", "hdfs", "operator 1 (deduplication) was removed"),
         ("operators", "hdfs", "operator 0 (aggregation): its key was (window STRUCT<start: TIMESTAMP, end: TIMESTAMP>"),
         ("hdfs", "session", "operator 0 was aggregation and is session windows now"),
         ("stateless", "hdfs", "operator 0 (aggregation) is new"),
-        ("transform", "stateless", "operator 0 (transformWithState) is gone"),
+        ("transform", "stateless", "operator 0 (transformWithState) was removed"),
         ("hdfs", "join", "the query had 1 source and has 2 now"),
     ],
 )

@@ -22,7 +22,7 @@ from support.checkpoints import settled, written
 
 PROVIDER = "com.example.CloudStateStoreProvider"
 CONF = "spark.sql.streaming."
-# The settings that each version of Spark keeps in offsets, beside those of the versions before it.
+# The settings that each version of Spark keeps in offsets, in addition to those of the versions before it.
 KEPT = {
     "2.3 or older": ["spark.sql.shuffle.partitions", f"{CONF}stateStore.providerClass"],
     "2.4": [f"{CONF}aggregation.stateFormatVersion", f"{CONF}multipleWatermarkPolicy"],
@@ -109,7 +109,7 @@ def test_a_schema_and_operator_metadata_of_a_newer_version_are_not_to_be_deleted
     written(metadata, re.sub("^v1", "v7", metadata.read_text()))
     findings = [finding for check in verify(opened(path)) for finding in check.findings]
     assert {finding.status for finding in findings} == {"unchecked"}
-    assert [finding.what.split(" is of version v7")[0] for finding in findings] == [
+    assert [finding.what.split(" has format version v7")[0] for finding in findings] == [
         "state/0/_metadata/metadata",
         "state/0/0/_metadata/schema",
     ]

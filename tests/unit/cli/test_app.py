@@ -62,7 +62,7 @@ def run(respool: str, tmp_path: Path) -> Run:
 
 
 def fails(result: "subprocess.CompletedProcess[str]", code: int, *expected: str) -> None:
-    """Expect one message that tells all of this, nothing on standard output, and no stack trace."""
+    """Expect one message with all of these texts, nothing on standard output, and no stack trace."""
     assert result.returncode == code, result.stderr
     for words in expected:
         assert words in result.stderr
@@ -168,7 +168,7 @@ number = 3
         ("def orders(): return [][0]", "mine:orders", "mine:orders() does not make a pipeline: IndexError: "),
         ("", ":orders", "There is no pipeline ':orders'"),
         ("def orders(:", "mine:orders", "The module mine cannot be imported: SyntaxError: "),
-        (MINE.replace('"other"', '"an other"'), "mine:other", "'an other' is no name for a pipeline"),
+        (MINE.replace('"other"', '"an other"'), "mine:other", "Invalid pipeline name 'an other'"),
         (MINE.replace("ConsoleSink())", "ConsoleSink(), timezone='Mars')"), "mine:other", "'Mars' is not a time zone"),
     ],
 )

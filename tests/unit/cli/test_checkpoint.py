@@ -99,7 +99,7 @@ def test_a_rewind_asks_and_can_be_undone(run: Command, checkpoint: Path) -> None
     assert names(checkpoint) == before
     again = run("undo", "mine", "--yes")
     assert again.returncode == 1
-    assert "is there to take back" in again.stderr
+    assert "has no change to undo" in again.stderr
 
 
 def test_a_rewind_for_programs(run: Command, checkpoint: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_rewind_for_programs(run: Command, checkpoint: Path) -> None:
 
 @pytest.fixture
 def cut_off(checkpoint: Path) -> Path:
-    """A checkpoint whose rewind was cut off half-way."""
+    """A checkpoint whose rewind was interrupted half-way."""
     files = LocalWriter(checkpoint)
     request = RewindRequest(LastBatches(2), words="--last 2")
     journal = plan_rewind(
@@ -126,19 +126,19 @@ def cut_off(checkpoint: Path) -> Path:
     blocked = checkpoint / journal.moves[5].target
     blocked.parent.mkdir(parents=True)
     blocked.write_text("in the way")
-    with pytest.raises(CheckpointError, match="both are there"):
+    with pytest.raises(CheckpointError, match="both exist"):
         apply.apply(journal, files)
     blocked.unlink()
     return checkpoint
 
 
 def test_a_rewind_that_was_interrupted_is_finished_by_the_same_command(run: Command, cut_off: Path) -> None:
-    assert "A rewind of the checkpoint mine was cut off" in run("show", "mine").stdout
+    assert "A rewind of the checkpoint mine was interrupted" in run("show", "mine").stdout
     other = run("rewind", "mine", "--last", "3", "--yes")
     assert other.returncode == 1
-    assert "Finish it with: respool checkpoint rewind mine --last 2, or take it back with" in other.stderr
+    assert "Finish it with: respool checkpoint rewind mine --last 2, or undo it with" in other.stderr
     with pytest.raises(
-        CheckpointError, match=r"A rewind of the checkpoint .* was cut off; .* Finish it with: .* --last 2, or"
+        CheckpointError, match=r"A rewind of the checkpoint .* was interrupted; .* Finish it with: .* --last 2, or"
     ):
         claim.check(str(cut_off), registry.find_pipeline("visit-windows"))
     done = run("rewind", "mine", "--last", "2", "--yes")
@@ -163,7 +163,7 @@ def test_a_rewind_to_offsets_that_was_interrupted_is_finished_however_its_json_i
     words = ("--yes", "--accept-foreign-journal")
     other = run("rewind", "mine", "--to-offsets", '{"visits":{"0":121,"1":95}}', *words)
     assert other.returncode == 1
-    assert "A rewind of the checkpoint mine was cut off" in other.stderr
+    assert "A rewind of the checkpoint mine was interrupted" in other.stderr
     done = run("rewind", "mine", "--to-offsets", '{ "visits": {"1": 95, "0": 120} }', *words)
     assert done.returncode == 0, done.stderr
     assert "was cut off; it is finished now" in done.stderr
@@ -201,7 +201,7 @@ def test_old_rewinds_are_purged(run: Command, checkpoint: Path) -> None:
         (("show", "/no/such/folder"), "There is no checkpoint /no/such/folder"),
         (("show", "."), "expected the file metadata and the folders offsets and commits"),
         (("show", "nosuch://bucket/x"), "Name a folder, or a URL"),
-        (("undo", "mine", "--yes"), "is there to take back"),
+        (("undo", "mine", "--yes"), "has no change to undo"),
         (("purge", "mine", "--older-than", "long"), "long"),
         (("verify", "."), "checkpoint"),
     ],
@@ -252,7 +252,7 @@ def test_a_time_is_read_in_the_zone_of_respool_toml_unless_another_is_given(
     assert batch("--to-time", f"{in_utc}Z") == 5
     refused = run("rewind", "mine", "--dry-run", "--to-time", "2025-10-26T02:30:00")
     assert refused.returncode == 1
-    assert "comes twice in Europe/Paris" in refused.stderr
+    assert "occurs twice in Europe/Paris" in refused.stderr
     wrong = run("rewind", "mine", "--dry-run", "--to-time", in_utc, "--timezone", "Mars/Olympus")
     assert wrong.returncode == 1
     assert "Mars/Olympus" in wrong.stderr

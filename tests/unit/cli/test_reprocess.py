@@ -1,4 +1,4 @@
-"""`respool reprocess` and `respool audit`, as far as they get without Spark: what is refused, and how it is told."""
+"""`respool reprocess` and `respool audit` before Spark starts: what is refused, and how it is reported."""
 
 import os
 import subprocess
@@ -50,7 +50,7 @@ def archive(tmp_path: Path) -> str:
 
 
 def refuses(result: "subprocess.CompletedProcess[str]", folder: Path, *expected: str, code: int = 1) -> None:
-    """Expect one message that tells all of this and nothing else, and that nothing was made."""
+    """Expect one message with all of these texts and nothing else, and that nothing was made."""
     assert result.returncode == code, result.stderr
     assert result.stdout == ""
     for words in expected:
@@ -75,14 +75,14 @@ TIMES = [
     (("yesterday", SPAN[1]), ("'yesterday' is not a time", "ISO 8601", "2024-01-01T01:00:00Z")),
     ((SPAN[0], "07:10"), ("'07:10' is not a time",)),
     ((SPAN[1], SPAN[0]), (f"starts at {SPAN[1]} and ends at {SPAN[0]}", "Write the earlier one first.")),
-    ((SPAN[0], SPAN[0]), ("nothing in between",)),
+    ((SPAN[0], SPAN[0]), ("it is empty",)),
     (
         ("2025-03-30T02:30:00", "2025-03-30T04:00:00", "--timezone", "Europe/Paris"),
         ("'2025-03-30T02:30:00' does not exist in Europe/Paris", "name an offset"),
     ),
     (
         ("2025-10-26T01:00:00", "2025-10-26T02:30:00", "--timezone", "Europe/Paris"),
-        ("'2025-10-26T02:30:00' comes twice in Europe/Paris", "2025-10-26 02:30+02:00 or 2025-10-26 02:30+01:00"),
+        ("'2025-10-26T02:30:00' occurs twice in Europe/Paris", "2025-10-26 02:30+02:00 or 2025-10-26 02:30+01:00"),
     ),
     (("0001-01-01", "0001-01-02", "--timezone", "Europe/Paris"), ("0001-01-01", "the years 1 to 9999")),
     ((*SPAN, "--timezone", "Europe/Pari"), ("'Europe/Pari' is not a time zone", "Did you mean 'Europe/Paris'?")),

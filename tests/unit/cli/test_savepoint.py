@@ -168,7 +168,7 @@ def test_a_full_disk_leaves_no_savepoint_no_fork_and_a_checkpoint_as_it_was(
 ) -> None:
     ok(run("savepoint", "create", "mine", "one"))
     before = everything(checkpoint)
-    full = ("No space left on device", "Make room")
+    full = ("No space left on device", "Free some space")
     fails(run("savepoint", "create", "mine", "two", "--savepoints", str(disk / "store")), *full)
     assert set(everything(disk)) == set()
     fails(run("savepoint", "copy", "one", str(disk / "store")), *full)

@@ -119,7 +119,7 @@ def test_a_move_never_writes_over_a_file(tmp_path: Path) -> None:
     files = LocalWriter(tmp_path)
     files.create("a", b"1")
     files.create("b", b"2")
-    with pytest.raises(CheckpointError, match="both are there"):
+    with pytest.raises(CheckpointError, match="both exist"):
         files.move("a", "b")
     assert (files.read("a"), files.read("b")) == (b"1", b"2")
 
@@ -133,7 +133,9 @@ def test_a_folder_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
         open_reader(str(tmp_path / "file"))
     with pytest.raises(CheckpointError, match="Name a folder, or a URL"):
         open_reader("nosuch://bucket/checkpoint")
-    with pytest.raises(CheckpointNotFoundError, match="There is no checkpoint memory://none: nothing is there"):
+    with pytest.raises(
+        CheckpointNotFoundError, match="There is no checkpoint memory://none: the folder is missing or empty"
+    ):
         open_reader("memory://none").walk()
 
 
@@ -190,5 +192,5 @@ def test_an_unreachable_store_is_only_a_warning() -> None:
     held = lease.hold("nosuch://bucket/checkpoint")
     assert held is not None
     assert held.warning is not None
-    assert "Nothing keeps a second run away from nosuch://bucket/checkpoint" in held.warning
+    assert "nosuch://bucket/checkpoint is not locked against a second run" in held.warning
     held.close()

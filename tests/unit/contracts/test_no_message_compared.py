@@ -23,7 +23,7 @@ TAKEN_APART = frozenset(
 )
 MATCHES = frozenset({"search", "match", "fullmatch", "findall", "finditer", "split", "sub"})  # of a regular expression
 
-# A library tells some failures apart by their text alone. Each is recognized in one module.
+# A library distinguishes some failures by their text alone. Each is recognized in one module.
 OTHER_LIBRARIES = {
     "spark/failures.py": "Spark and Delta in the JVM: only the text names the cause of a failed query",
     "delta/log.py": "delta-rs draws a tree of causes; one line of it is shown",

@@ -103,7 +103,12 @@ def test_other_sinks_write_every_replayed_batch_again(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("delt:/x", "Did you mean 'delta'?"), ("", "delta:TABLE"), ("iceberg:db.t", "kafka:TOPIC"), ("files:", "place")],
+    [
+        ("delt:/x", "Did you mean 'delta'?"),
+        ("", "delta:TABLE"),
+        ("iceberg:db.t", "kafka:TOPIC"),
+        ("files:", "needs a location"),
+    ],
 )
 def test_an_unknown_sink_kind_is_refused(text: str, message: str) -> None:
     with pytest.raises(CheckpointError, match="files:FOLDER") as error:
@@ -187,7 +192,7 @@ def test_a_table_is_restored_to_before_a_batch_and_accepts_it_again(table: Path)
 def test_a_restore_is_done_once_and_so_is_its_undoing(table: Path) -> None:
     step = restore_of(table, 3)
     undo_restore(step)
-    assert DeltaTable(table).version() == 5  # never begun: nothing to take back
+    assert DeltaTable(table).version() == 5  # never begun: nothing to undo
     for _ in range(2):
         run_restore(step)
     assert DeltaTable(table).version() == 6
@@ -231,7 +236,7 @@ def test_a_table_that_its_first_batch_made_is_emptied(table: Path) -> None:
     for batch in range(3):
         write(table, batch)
     later = restore_of(table, 0)
-    assert later.to_version == 6  # the emptied one
+    assert later.to_version == 6  # the emptied version
     run_restore(later)
     assert batches(table) == []
     undo_restore(later)
@@ -255,7 +260,7 @@ def test_rewinds_in_a_row_restore_the_right_version(table: Path) -> None:
     assert batches(table) == [0, 1, 2, 3, 4]
     for batch in (5, 6, 7):
         write(table, batch)
-    step = restore_of(table, 2)  # before what the first one went back to
+    step = restore_of(table, 2)  # before the version that the first rewind restored
     assert step.to_version == 1
     run_restore(step)
     assert (batches(table), newest(table)) == ([0, 1], 1)
@@ -338,7 +343,7 @@ def test_a_function_that_writes_with_its_own_app_id(tmp_path: Path) -> None:
     replay = replay_of(DeltaAddress(str(table)), [QUERY], 2)
     assert replay.restore is None
     assert "txnAppId=" in str(replay.remedy)
-    assert "right table" in str(replay.blocked)
+    assert "Check that this is the query's table" in str(replay.blocked)
     step = replay_of(parse_sink(f"delta:{table}?txnAppId=my-app"), [QUERY], 2).restore
     assert isinstance(step, RestoreTable)
     run_restore(step)
@@ -412,7 +417,7 @@ def test_a_log_that_was_cleaned(table: Path) -> None:
     for version in range(4):
         (table / "_delta_log" / f"{version:020}.json").unlink()
     assert "no longer shows at which version batch 1 was written" in refusal(table, 2)
-    assert "version 3 cannot be had any more" in refusal(table, 4)
+    assert "version 3 can no longer be read" in refusal(table, 4)
 
 
 def test_files_that_were_vacuumed(table: Path) -> None:
@@ -451,7 +456,7 @@ def test_a_table_that_only_grows_cannot_be_emptied(tmp_path: Path) -> None:
 def test_what_is_no_table(tmp_path: Path, scheme: str) -> None:
     (tmp_path / "folder").mkdir()
     for name in ("folder", "nowhere"):
-        with pytest.raises(CheckpointError, match="is no Delta table"):
+        with pytest.raises(CheckpointError, match="is not a Delta table"):
             replay_of(DeltaAddress(f"{scheme}{tmp_path}/{name}"), [QUERY], 3)
     assert not (tmp_path / "nowhere").exists()
 

@@ -116,7 +116,7 @@ def test_create(stage: Stage) -> None:
         with pytest.raises(CheckpointError, match="There is no savepoint one"):
             stage.store.get("one")
         half += bool(everything(Path(stage.store.location)))
-        # What is left is in nobody's way, and goes with the next one of that name.
+        # The leftovers do no harm, and the next savepoint of that name removes them.
         stage.call(*words)
         _only_the_savepoint_is_there(stage)
     assert half > 10

@@ -112,3 +112,14 @@ def test_checksum_files_are_hadoops_and_sparks_and_hadoops_of_sparks() -> None:
 )
 def test_hidden_temporary_files_are_left_over(name: str, leftover: bool) -> None:
     assert layout.is_leftover(name) is leftover
+
+
+def test_a_checksum_file_is_hidden_next_to_its_file() -> None:
+    assert layout.hidden_checksum("offsets/3") == "offsets/.3.crc"
+    assert layout.hidden_checksum("metadata") == ".metadata.crc"
+    assert layout.visible_checksum("state/0/0/1_a.zip") == "state/0/0/1_a.zip.crc"
+
+
+def test_the_default_store_is_in_the_folder_of_its_partition() -> None:
+    assert layout.store_folder(0, 2, "default") == "state/0/2"
+    assert layout.store_folder(0, 2, "left-keyToNumValues") == "state/0/2/left-keyToNumValues"

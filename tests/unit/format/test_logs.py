@@ -24,7 +24,7 @@ def test_the_id_of_a_query() -> None:
     assert logs.query_id(logs.metadata("an-id")) == "an-id"
     assert logs.metadata("an-id") == '{"id":"an-id"}'
     for wrong in ("", "{}", "[]", '{"id":1}'):
-        with pytest.raises(CheckpointError, match="metadata is damaged: no query id in it"):
+        with pytest.raises(CheckpointError, match="metadata is damaged: it has no query id"):
             logs.query_id(wrong)
 
 
@@ -86,7 +86,7 @@ def test_damaged_offsets_are_named_with_what_is_wrong(content: str, why: str) ->
 @pytest.mark.parametrize("version", ["v3", "v10"])
 def test_a_newer_version_is_not_damaged(version: str) -> None:
     with pytest.raises(
-        UnknownFormatVersionError, match=f"offsets/3 is of version {version}; this respool knows v1, v2"
+        UnknownFormatVersionError, match=f"offsets/3 has format version {version}; this respool supports v1, v2"
     ):
         logs.parse_offset_log("offsets/3", text(version, HEAD, "3"))
 

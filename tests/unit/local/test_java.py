@@ -1,4 +1,4 @@
-"""The Java that is found, and what is said when it is none or too old."""
+"""Which Java is used, and what is reported when it is missing or too old."""
 
 import re
 from pathlib import Path

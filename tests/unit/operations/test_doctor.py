@@ -1,4 +1,4 @@
-"""What `respool doctor` and `respool jars` tell, and how they exit."""
+"""What `respool doctor` and `respool jars` print, and how they exit."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The fingerprint of a pipeline tells what its results depend on, and nothing else."""
+"""The fingerprint of a pipeline contains what its results depend on, and nothing else."""
 
 import importlib
 import json
@@ -84,7 +84,7 @@ def pipeline(transform: object, sink: object = None) -> Pipeline:
 
 @pytest.fixture
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModuleType]:
-    """A user's module and its helpers, as files side by side; each call imports them anew, with something replaced."""
+    """A user's module and its helpers, as files side by side; each call imports them again, with something replaced."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 

@@ -144,7 +144,7 @@ def test_without_an_annotation_the_default_says_the_type() -> None:
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A module of one's own, in the working folder."""
+    """A user's module in the working folder."""
     (tmp_path / "shop_of_a_test.py").write_text(
         "from respool import ConsoleSink, JsonDecoder, Pipeline\n"
         "def make(*, name: str = 'orders', share: float = 0.1, topic: str = 'orders') -> Pipeline:\n"

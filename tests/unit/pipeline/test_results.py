@@ -29,7 +29,7 @@ def windows(draw: st.DrawFn) -> Windows:
 
 @st.composite
 def spans(draw: st.DrawFn) -> Span:
-    """Spans before and after 1970, whose edges often are those of windows, or a microsecond beside them."""
+    """Spans before and after 1970, whose edges often are those of windows, or a microsecond next to them."""
     start = EPOCH + draw(st.integers(-400, 400)) * SECOND + draw(st.integers(-1, 1)) * TICK
     length = draw(st.integers(0, 300)) * SECOND + draw(st.integers(-1, 1)) * TICK
     return Span(start, start + max(length, TICK))
@@ -130,14 +130,16 @@ def test_results_describe_themselves() -> None:
     ("width", "slide"), [("0s", None), ("10 minutes", "0s"), ("10 minutes", "11 minutes"), ("0.0001ms", None)]
 )
 def test_invalid_windows_are_refused(width: str, slide: str | None) -> None:
-    with pytest.raises(PipelineError, match=f"Windows of {width} every {slide or width} are none"):
+    with pytest.raises(
+        PipelineError, match=rf"the slide \({slide or width}\) must be positive and at most the width \({width}\)"
+    ):
         Windows(width, slide)
 
 
 def test_invalid_sessions_are_refused() -> None:
-    with pytest.raises(PipelineError, match="a gap of more than nothing, and a key"):
+    with pytest.raises(PipelineError, match="a gap longer than 0 and a key"):
         Sessions("0s", key=("visit_id",))
-    with pytest.raises(PipelineError, match="a gap of more than nothing, and a key"):
+    with pytest.raises(PipelineError, match="a gap longer than 0 and a key"):
         Sessions("10 minutes", key=())
 
 

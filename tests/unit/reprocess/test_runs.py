@@ -1,4 +1,4 @@
-"""Runs of `respool reprocess` as they are kept: which one a command begins, and which it goes on with."""
+"""Runs of `respool reprocess` as they are kept: which run a command starts, and which it resumes."""
 
 import json
 import os
@@ -181,5 +181,5 @@ def test_a_run_of_a_newer_respool_is_refused(runs: Runs, tmp_path: Path) -> None
     runs.write(runs.begin(plan_for(), TO, "mine"))
     file = tmp_path / "reprocess" / "mine" / "run.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 3}))
-    with pytest.raises(ReprocessError, match="has format 3; this respool supports 2"):
+    with pytest.raises(ReprocessError, match="of format 3; this respool supports 2"):
         runs.begin(plan_for(), TO, "mine")

@@ -1,4 +1,4 @@
-"""What is brought into a checkpoint names files by that checkpoint's address."""
+"""Files installed in a checkpoint name other files by that checkpoint's address."""
 
 import json
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ def test_what_names_no_schema_stays(tmp_path: Path) -> None:
         assert moved_to(str(tmp_path), text) == text
 
 
-# What is brought in
+# What is installed
 
 RUN = "state/0/_metadata/v2/0"
 LOG = "_schema_log_a/0"
@@ -205,7 +205,7 @@ def test_copies_of_a_change_that_is_pending_are_left_alone(tmp_path: Path) -> No
     pending = replace(journal(brought, "restore", LogEnds(-1, -1)), id="OTHER", steps=())
     written(tmp_path / "new", {history.PENDING: history.text_of(pending), "_respool/staged/OTHER/a": "x"})
     written(tmp_path / "new", {"_respool/staged/OLD/a": "x"})
-    with pytest.raises(CheckpointError, match="Another change of this checkpoint is under way"):
+    with pytest.raises(CheckpointError, match="Another change to this checkpoint is in progress"):
         install.carry_out(journal(brought, "restore", LogEnds(-1, -1)), brought, to)
     assert {"_respool/staged/OTHER/a", "_respool/staged/OLD/a"} <= set(to.below("_respool/staged"))
 

@@ -33,13 +33,14 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 WORLD = RewindContext(now=NOW, ours=True)
 QUERY = "8491b5b1-af43-4266-97d6-99e64b7a775c"
 OTHER = "00000000-0000-4000-8000-000000000001"
-NOT_ASKED = "No Kafka broker was asked whether it still has these records. Name it with --bootstrap-servers."
+NOT_ASKED = "Whether Kafka still has these records was not checked. Name a broker with --bootstrap-servers."
 AHEAD = (
     "The savepoint is ahead of the checkpoint: the records between them are skipped. The state in the savepoint "
     "includes them."
 )
 UNKNOWN = (
-    "Source 0 reads files. Which it has read since is not known, so it was not checked whether they are still there: "
+    "Source 0 reads files. The files that it has read since are not recorded, so it was not checked whether they still "
+    "exist: "
     "Spark skips missing files without an error."
 )
 CODE: dict[str, Any] = {"code": {"f": "1"}, "settings": {"watermark": "1 minute"}}
@@ -272,7 +273,7 @@ def test_a_restored_checkpoint_records_its_pipeline(tmp_path: Path, there: str) 
 
 
 def files_read(root: Path, batches: int, query: str = QUERY) -> dict[str, str | bytes]:
-    """The files of a query that reads one file in each batch, from a folder beside it."""
+    """The files of a query that reads one file in each batch, from a folder next to it."""
     files: dict[str, str | bytes] = {"metadata": f'{{"id":"{query}"}}'}
     for batch in range(batches):
         written(root, {f"in/{batch}": "x"})

@@ -151,7 +151,7 @@ def test_a_fork_is_another_query_and_records_its_origin(
     mark = fork_of(fork.files)
     assert mark is not None
     assert (mark.savepoint, mark.batch, mark.checkpoint) == ("one", original.commits[-1], str(checkpoint))
-    with pytest.raises(CheckpointError, match=r"No change of .* is there to take back"):
+    with pytest.raises(CheckpointError, match="has no change to undo"):
         plan_undo(fork, NOW)
 
 
@@ -191,7 +191,7 @@ def test_a_savepoint_of_another_query_is_not_restored_by_mistake(
 
 
 def _damages(savepoint: Savepoint) -> Iterator[tuple[Path, bytes | None, str]]:
-    """Ways to damage a savepoint: a file, what is in it then, and what is told."""
+    """Ways to damage a savepoint: a file, its damaged content, and the expected message."""
     data = Path(savepoint.data)
     state = next(file for file in sorted(data.rglob("*.changelog")))
     whole = state.read_bytes()
@@ -283,7 +283,7 @@ def test_a_rewind_while_files_are_copied_is_noticed_and_two_lives_are_not_mixed(
         return SinkPosition("console")
 
     made = create.create(SavepointRequest(str(checkpoint), "one", 5), store, rewind_once)
-    assert seen_at == [13, 8]  # it was begun anew
+    assert seen_at == [13, 8]  # it was started again
     assert not verify(made).wrong
 
 
@@ -304,7 +304,7 @@ def test_a_manifest_of_another_version_is_refused(checkpoint: Path, store: Savep
     file = Path(store.location) / "one" / "manifest.json"
     facts = json.loads(file.read_text())
     file.write_text(json.dumps({**facts, "version": 2}))
-    with pytest.raises(CheckpointError, match="is of version 2; this respool knows 1"):
+    with pytest.raises(CheckpointError, match="has format version 2; this respool supports 1"):
         store.get("one")
     assert store.all() == []
     assert "of version 2" in store.read_all()[1][0]

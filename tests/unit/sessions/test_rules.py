@@ -119,7 +119,7 @@ def test_a_visit_that_returns_opens_a_new_session() -> None:
 
 
 def test_the_timer_rule_gives_the_walk_through() -> None:
-    """Walk-through 004, batch by batch: the visit's event, the watermark, and what is told of its session."""
+    """Walk-through 004, batch by batch: the visit's event, the watermark, and what is published of its session."""
     batches = [(1, 0, None), (1, 1, -15), (1, 2, -14), (1, 0, -13), (2, 10, -13), (1, 690_000, -5)]
     sessions: dict[int, TimedSession] = {}
     rows = []

@@ -188,7 +188,7 @@ def test_a_store_that_does_not_answer_is_noticed_too(where: str, monkeypatch: py
     with monkeypatch.context() as broken:
         broken.setattr(RemoteWriter, "read", wait)
         until(lambda: held.lost)
-        assert "the store is silent" in str(held.lost)
+        assert "the store did not answer" in str(held.lost)
         answer.set()
     held.close()
 

@@ -235,7 +235,7 @@ def test_a_file_sink_on_s3(s3: Any, checkpoint: dict[str, str]) -> None:
     ("url", "message"),
     [
         ("s3://no-such-bucket/checkpoint", "no-such-bucket"),
-        (f"s3://{BUCKET}/nothing", "nothing is there"),
+        (f"s3://{BUCKET}/nothing", "the folder is missing or empty"),
         ("gs://bucket/checkpoint", "gcsfs"),
         ("abfs://container/checkpoint", "adlfs"),
         ("nosuch://bucket/checkpoint", "nosuch"),
@@ -251,7 +251,7 @@ def test_an_inaccessible_url_is_an_error(s3: Any, url: str, message: str) -> Non
     ("url", "message"),
     [
         ("s3://no-such-bucket/table", "bucket does not exist"),
-        (f"s3://{BUCKET}/checkpoint", "is no Delta table"),
+        (f"s3://{BUCKET}/checkpoint", "is not a Delta table"),
         ("gs://bucket/table", "gcsfs"),
     ],
 )
@@ -287,7 +287,7 @@ def test_savepoints_from_to_and_on_s3(s3: Any, checkpoint: dict[str, str], golde
     assert called("savepoint", "verify", "one", *on_s3)["ok"]
     assert [savepoint["name"] for savepoint in called("savepoint", "list", *on_s3)] == ["one"]
 
-    # Put back, then taken back.
+    # Restored, then undone.
     called("savepoint", "restore", "one", CHECKPOINT, "--yes", "--stopped", "--allow-data-loss", *on_s3)
     assert called("checkpoint", "show", CHECKPOINT, *on_s3)["next_batch"] == 12
     assert called("checkpoint", "verify", CHECKPOINT)["ok"]

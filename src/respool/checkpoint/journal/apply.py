@@ -1,16 +1,16 @@
-"""Carry a journal out: the only code that changes a checkpoint.
+"""Apply a journal: the only code that changes a checkpoint.
 
 1. The journal is written to `_respool/pending.json`, sealed by this installation.
-2. A fence is put behind the newest batch: a file that is no batch, so that Spark will not start here meanwhile.
-3. The steps are done. Each can be done again: what is done already is left.
-4. The journal becomes history.
-5. The fence goes, then `pending.json`.
+2. A fence is created after the newest batch: a file that is not a batch, so that Spark does not start in the meantime.
+3. The steps are applied. Each is idempotent: a step that is already done is skipped.
+4. The journal is written to the history.
+5. The fence is deleted, then `pending.json`.
 
-Each of these is on the disk before the next begins, and in 3 each group of moves before the next group: a power cut
-cannot leave a later one done without an earlier one.
+Each of these is on the disk before the next starts, and in 3 each group of moves before the next group: a power cut
+cannot leave a later step done without an earlier step.
 
-Cut off anywhere, the checkpoint is as before (until 2), or refuses to start until the same command has finished it, or
-`undo` has taken it back.
+Wherever it is interrupted, the checkpoint is unchanged (before 2), or Spark refuses to start from it until the same
+command has finished the change or `undo` has undone it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,36 +35,36 @@ FENCE = b"respool is changing this checkpoint, or was cut off while it did. Run 
 
 
 def apply(journal: Journal, files: FolderWriter, on_step: Callable[[int], None] = lambda _: None) -> None:
-    """Carry out a journal that is planned but not begun; raise CheckpointError when the checkpoint has changed since.
+    """Apply a planned journal; raise CheckpointError when the checkpoint has changed since the plan.
 
     Args:
-        journal: What to do.
+        journal: The change.
         files: The checkpoint.
         on_step: Called with the number of steps done.
     """
-    finish(_write_down(journal, files), files, on_step)
+    finish(_write(journal, files), files, on_step)
 
 
 def begin(journal: Journal, files: FolderWriter) -> Journal:
-    """Write a journal down and put its fence up, for `finish` to carry it out later; return it as it was written."""
-    journal = _write_down(journal, files)
+    """Write a journal and create its fence, for `finish` to apply it later; return the journal as written."""
+    journal = _write(journal, files)
     _fence(journal, files)
     return journal
 
 
 def resume(journal: Journal, files: FolderWriter, on_step: Callable[[int], None] = lambda _: None) -> None:
-    """Carry out a journal that another process began, from wherever it was cut off."""
-    files.sync(everything=True)  # that process may have been killed before it did
+    """Finish a journal that another process started, from where it was interrupted."""
+    files.sync(everything=True)  # that process may have been killed before its last sync
     finish(journal, files, on_step)
 
 
 def finish(journal: Journal, files: FolderWriter, on_step: Callable[[int], None] = lambda _: None) -> None:
-    """Carry out a journal that is pending and on the disk, with all that was done of it."""
-    if not _is_there(files, history.path_of(journal)):
+    """Apply the remaining steps of a pending journal that is on the disk, as are its applied steps."""
+    if not _exists(files, history.path_of(journal)):
         _fence(journal, files)
         _do_all(journal.steps, files, on_step)
         files.sync()
-        _remember(journal, files)
+        _write_history(journal, files)
     clear_staged(journal.of or journal.id, files)
     if _is_fence(files, journal.fence):
         files.delete(journal.fence)
@@ -74,13 +74,13 @@ def finish(journal: Journal, files: FolderWriter, on_step: Callable[[int], None]
 
 
 def apply_undo(undo: Journal, files: FolderWriter, on_step: Callable[[int], None] = lambda _: None) -> None:
-    """Take back a change that was cut off: its undoing becomes what is pending in its place."""
+    """Undo an interrupted change: the undo replaces it as the pending journal."""
     files.sync(everything=True)
     finish(adopt(undo, files), files, on_step)
 
 
 def adopt(journal: Journal, files: FolderWriter) -> Journal:
-    """Make a journal the pending one, in place of what is pending, and this installation's own; return it so."""
+    """Replace the pending journal, signed by this installation; return the signed journal."""
     journal = installation.sign(journal, files.root)
     files.replace(history.PENDING, history.text_of(journal))
     files.sync()
@@ -88,9 +88,9 @@ def adopt(journal: Journal, files: FolderWriter) -> Journal:
 
 
 def purge(journal: Journal, files: FolderWriter, now: datetime) -> None:
-    """Delete what a finished journal moved to `_respool/aside/`; it cannot be undone from then on.
+    """Delete what a finished journal moved to `_respool/aside/`; afterwards it cannot be undone.
 
-    In the folder of a file sink only when this installation wrote the journal: who else did could name any folder.
+    Files of a file sink are deleted only if this installation wrote the journal: another could name any folder.
     """
     files.replace(history.path_of(journal), history.text_of(replace(journal, purged=now)))
     files.sync()
@@ -98,7 +98,7 @@ def purge(journal: Journal, files: FolderWriter, now: datetime) -> None:
     folder = f"{history.ASIDE}/{journal.id}"
     sinks: dict[str, FolderWriter] = {}
     for move in journal.moves:
-        if move.target.startswith(f"{folder}/"):  # others are what it brought in
+        if move.target.startswith(f"{folder}/"):  # other moves copied files in
             if move.sink is None:
                 files.delete(move.target)
             elif own:
@@ -110,12 +110,12 @@ def purge(journal: Journal, files: FolderWriter, now: datetime) -> None:
 
 @dataclass(frozen=True)
 class Leftover:
-    """Files that an interrupted operation left in `_respool/`, and that nothing refers to.
+    """Files that an interrupted operation left in `_respool/` and that nothing refers to.
 
     Attributes:
         path: A staged folder, which may be empty, or a temporary file.
         paths: The files in the folder; the file itself.
-        size: Their bytes.
+        size: Their size in bytes.
     """
 
     path: str
@@ -124,25 +124,25 @@ class Leftover:
 
     @property
     def files(self) -> int:
-        """How many files these are."""
+        """The number of files."""
         return len(self.paths)
 
     def facts(self) -> dict[str, str | int]:
-        """Return what `--json` prints of it."""
+        """Return it as `--json` prints it."""
         return {"path": self.path, "files": self.files, "size": self.size}
 
 
 def leftovers(files: FolderReader, but: str | None = None) -> list[Leftover]:
-    """Return what interrupted operations left: staged copies without a pending journal, and temporary files.
+    """Return the files that interrupted operations left: staged copies without a pending journal, and temporary files.
 
-    Whoever asks must know that no change is being made now.
+    The caller must hold the checkpoint or know that no change is in progress.
 
     Args:
         files: The checkpoint.
-        but: The id of a journal that is about to begin, whose copies are staged.
+        but: The id of a journal that is about to start, whose copies are staged.
     """
-    cut_off = history.pending(files)
-    used = {but, *((cut_off.id, cut_off.of) if cut_off is not None else ())}
+    interrupted = history.pending(files)
+    used = {but, *((interrupted.id, interrupted.of) if interrupted is not None else ())}
     unused = [f"{history.STAGED}/{name}" for name in files.folders(history.STAGED) if name not in used]
     paths = {path: files.below(path) for path in unused}
     for folder in ("", "offsets", OWN, history.FOLDER):
@@ -155,7 +155,7 @@ def leftovers(files: FolderReader, but: str | None = None) -> list[Leftover]:
 
 
 def clear_leftovers(files: FolderWriter, but: str | None = None) -> list[Leftover]:
-    """Delete what interrupted operations left, and return it; the checkpoint must be held."""
+    """Delete the files that interrupted operations left, and return them; the caller must hold the checkpoint."""
     cleared = leftovers(files, but)
     for leftover in cleared:
         for path in leftover.paths:
@@ -165,7 +165,7 @@ def clear_leftovers(files: FolderWriter, but: str | None = None) -> list[Leftove
 
 
 def clear_staged(name: str, files: FolderWriter) -> None:
-    """Delete what a change copied beforehand and did not move in."""
+    """Delete the staged copies of a change that were not moved in."""
     folder = f"{history.STAGED}/{name}"
     for path in files.below(folder):
         files.delete(path)
@@ -173,10 +173,10 @@ def clear_staged(name: str, files: FolderWriter) -> None:
 
 
 def started_steps(steps: Sequence[Step], files: FolderReader) -> tuple[Step, ...]:
-    """Return the steps of a change that was cut off without those that were certainly not begun.
+    """Return the steps of an interrupted change without the groups of moves that certainly had not started.
 
-    What is moved in is moved in when all that was there is aside. A step that is taken back before it was done would
-    take what was there for what was moved in.
+    Files are moved in after all existing files were moved aside. To undo a move that was not done would mistake the
+    existing file for the file that was moved in.
     """
     groups = _groups(steps)
     moves = [at for at, group in enumerate(groups) if isinstance(group[0], Move)]
@@ -186,43 +186,46 @@ def started_steps(steps: Sequence[Step], files: FolderReader) -> tuple[Step, ...
     return tuple(steps)
 
 
-def _write_down(journal: Journal, files: FolderWriter) -> Journal:
+def _write(journal: Journal, files: FolderWriter) -> Journal:
     journal = installation.sign(journal, files.root)
     try:
         files.create(history.PENDING, history.text_of(journal))
     except FileExistsError as error:
-        raise CheckpointError("Another change of this checkpoint is under way, or was cut off. Look again.") from error
+        raise CheckpointError(
+            "Another change to this checkpoint is in progress or was interrupted. Run `respool checkpoint show` and "
+            "try again."
+        ) from error
     files.sync()
     clear_leftovers(files, but=journal.id)
     return journal
 
 
 def _fence(journal: Journal, files: FolderWriter) -> None:
-    """Put the fence up, unless the query has written a batch since the plan was made."""
+    """Create the fence, unless the query has written a batch since the plan was made."""
     try:
         files.create(journal.fence, _fence_text(journal.id))
     except FileExistsError:
         if not _is_fence(files, journal.fence):
-            raise _runs(journal, files) from None
-        # An undo takes the fence of its change over; earlier versions of respool named no change.
+            raise _running_error(journal, files) from None
+        # An undo takes over the fence of its change; earlier versions of respool recorded no change in it.
         own = (FENCE, _fence_text(journal.id), _fence_text(journal.of or journal.id))
         if files.read(journal.fence) not in own:
-            raise _other_fence(journal, files) from None
+            raise _other_fence_error(journal, files) from None
     else:
-        # A batch that was running can still have ended since the plan was made.
+        # A running batch can have finished since the plan was made.
         offsets, commits = layout.batches(files.names("offsets")), layout.batches(files.names("commits"))
         grown = offsets[-2:-1] > (journal.newest.offsets,) or commits[-1:] > (journal.newest.commits,)
-        if grown and not _begun(journal, files):
+        if grown and not _has_started(journal, files):
             files.delete(journal.fence)
-            raise _runs(journal, files)
+            raise _running_error(journal, files)
     files.sync()
 
 
-def _runs(journal: Journal, files: FolderWriter) -> CheckpointError:
-    if _begun(journal, files):
+def _running_error(journal: Journal, files: FolderWriter) -> CheckpointError:
+    if _has_started(journal, files):
         return CheckpointError(
-            f"{journal.fence} is a batch, though the {journal.operation} of {journal.id} was cut off half-way: "
-            f"someone took its fence away and started the query. Compare {history.PENDING} with the checkpoint by hand."
+            f"{journal.fence} is a batch, though the {journal.operation} of {journal.id} was interrupted: "
+            f"its fence was deleted and the query was started. Compare {history.PENDING} with the checkpoint by hand."
         )
     files.delete(history.PENDING)
     return CheckpointError(
@@ -231,9 +234,9 @@ def _runs(journal: Journal, files: FolderWriter) -> CheckpointError:
     )
 
 
-def _other_fence(journal: Journal, files: FolderWriter) -> CheckpointError:
+def _other_fence_error(journal: Journal, files: FolderWriter) -> CheckpointError:
     pending = history.pending(files)
-    if pending is not None and pending.id == journal.id and not _begun(journal, files):
+    if pending is not None and pending.id == journal.id and not _has_started(journal, files):
         files.delete(history.PENDING)
     return CheckpointError(
         f"{journal.fence} is the fence of another change of this checkpoint; no file or that of {journal.id} was "
@@ -241,8 +244,8 @@ def _other_fence(journal: Journal, files: FolderWriter) -> CheckpointError:
     )
 
 
-def _begun(journal: Journal, files: FolderWriter) -> bool:
-    return any(move.sink is None and _is_there(files, move.target) for move in journal.moves[:1])
+def _has_started(journal: Journal, files: FolderWriter) -> bool:
+    return any(move.sink is None and _exists(files, move.target) for move in journal.moves[:1])
 
 
 def _is_fence(files: FolderWriter, path: str) -> bool:
@@ -253,19 +256,19 @@ def _is_fence(files: FolderWriter, path: str) -> bool:
 
 
 def _fence_text(change: str) -> bytes:
-    """Return the content of a fence: that of one change, so that two processes never write the same."""
+    """Return the content of a fence; it names the change, so that two processes never write the same content."""
     return FENCE + f"\nchange: {change}".encode()
 
 
-def _is_there(files: FolderWriter, path: str) -> bool:
+def _exists(files: FolderWriter, path: str) -> bool:
     return bool(files.facts([path]))
 
 
 def _do_all(steps: Sequence[Step], files: FolderWriter, on_step: Callable[[int], None]) -> None:
-    """Do the steps in their order; moves that follow each other several at once, where the store likes that.
+    """Apply the steps in order; consecutive moves run in parallel where the store supports it.
 
-    Of a change that was cut off, the steps before the last moves that were begun are done: what they moved away can
-    have been replaced since. So each group is on the disk before the next begins.
+    On resume, skip every group of steps before the last group of moves that had started: the files that those steps
+    moved away can have been replaced since. So each group is on the disk before the next group starts.
     """
     groups = _groups(steps)
     moves = [at for at, group in enumerate(groups) if isinstance(group[0], Move)]
@@ -274,9 +277,9 @@ def _do_all(steps: Sequence[Step], files: FolderWriter, on_step: Callable[[int],
     sinks: dict[str, FolderWriter] = {}
     with ThreadPoolExecutor(files.at_once) as pool:
         for group in groups[start:]:
-            work = pool.map if isinstance(group[0], Move) and files.at_once > 1 else map
+            run = pool.map if isinstance(group[0], Move) and files.at_once > 1 else map
             sinks |= {place: open_writer(place) for place in _sinks(group) if place not in sinks}
-            for _ in work(partial(_do, files=files, sinks=sinks), group):
+            for _ in run(partial(_do, files=files, sinks=sinks), group):
                 done += 1
                 on_step(done)
             for place in (files, *sinks.values()):
@@ -284,7 +287,7 @@ def _do_all(steps: Sequence[Step], files: FolderWriter, on_step: Callable[[int],
 
 
 def _groups(steps: Iterable[Step]) -> list[list[Step]]:
-    """Return the steps, with moves that follow each other in one list."""
+    """Return the steps in groups: consecutive moves in one list."""
     return [list(group) for _, group in groupby(steps, key=lambda step: isinstance(step, Move))]
 
 
@@ -312,7 +315,7 @@ def _do(step: Step, files: FolderWriter, sinks: Mapping[str, FolderWriter]) -> N
 
 
 def _replace(step: Replace, files: FolderWriter) -> None:
-    # Hadoop's checksum of the old text would not fit the new one.
+    # Hadoop's checksum of the old text would not match the new text.
     files.delete(layout.hidden_checksum(step.path))
     if step.new is None:
         files.delete(step.path)
@@ -320,11 +323,11 @@ def _replace(step: Replace, files: FolderWriter) -> None:
         files.replace(step.path, step.new.encode())
 
 
-def _remember(journal: Journal, files: FolderWriter) -> None:
+def _write_history(journal: Journal, files: FolderWriter) -> None:
     if journal.operation == "undo":
         done = next((change for change in history.past(files) if change.id == journal.of), None)
         if done is not None:
             files.replace(history.path_of(done), history.text_of(replace(done, undone=journal.started)))
-            files.sync()  # with the undo in the history, nobody would do this any more
+            files.sync()  # once the undo is in the history, nothing would repeat this
     files.replace(history.path_of(journal), history.text_of(journal))
     files.sync()

@@ -1,9 +1,9 @@
-"""What respool did to a checkpoint: one journal for each change and each undoing of one.
+"""The changes that respool made to a checkpoint: a journal for each change and each undo.
 
-_respool/pending.json           a journal whose steps are not all done
-_respool/history/<id>.json      one whose steps are
-_respool/aside/<id>/<path>      what it moved aside
-_respool/staged/<id>/<path>     what it will move in, copied from elsewhere beforehand
+_respool/pending.json           the journal of a change that is not finished
+_respool/history/<id>.json      the journal of a finished change
+_respool/aside/<id>/<path>      a file that it moved aside
+_respool/staged/<id>/<path>     a file that it will move in, copied from elsewhere beforehand
 """
 
 import json
@@ -21,11 +21,11 @@ PENDING = f"{OWN}/pending.json"
 ASIDE = f"{OWN}/aside"
 STAGED = f"{OWN}/staged"
 FOLDER = f"{OWN}/history"
-_OWN_NOTES = (f"{OWN}/run.json", f"{OWN}/fork.json")  # of `claim.py`, which a change may write anew
+_OWN_NOTES = (f"{OWN}/run.json", f"{OWN}/fork.json")  # of `ownership.py`, which a change may rewrite
 
 
 def pending(files: FolderReader) -> Journal | None:
-    """Return the journal of a change that was cut off, if there is one."""
+    """Return the journal of an interrupted change; None when there is none."""
     try:
         return _parse(PENDING, files.read(PENDING))
     except FileNotFoundError:
@@ -48,7 +48,7 @@ def past(files: FolderReader) -> list[Journal]:
 
 
 def path_of(journal: Journal) -> str:
-    """Return where a finished journal is kept."""
+    """Return the path of a finished journal."""
     return f"{FOLDER}/{journal.id}.json"
 
 
@@ -58,12 +58,12 @@ def text_of(journal: Journal) -> bytes:
 
 
 def undoable(journal: Journal) -> bool:
-    """Return whether a change is one that can be taken back: a fork is a checkpoint of its own, to be deleted whole."""
+    """Return whether a change can be undone: a fork is a separate checkpoint, which is deleted instead."""
     return journal.operation not in ("undo", "fork") and journal.undone is None
 
 
 def last_change(journals: list[Journal]) -> Journal | None:
-    """Return the newest change that can be taken back."""
+    """Return the newest change that can be undone; None when there is none."""
     return next((journal for journal in reversed(journals) if undoable(journal)), None)
 
 
@@ -77,7 +77,7 @@ def _parse(path: str, data: bytes) -> Journal:
 
 
 def _require_confined(journal: Journal) -> None:
-    """Raise Malformed unless all steps are of the kind that respool plans, and inside the checkpoint or its sink."""
+    """Raise Malformed unless respool could have planned all steps, inside the checkpoint or its sink."""
     names = [file_name(name) for name in (journal.id, journal.of) if name is not None]
     kept = tuple(f"{folder}/{name}/" for name in names for folder in (ASIDE, STAGED))
     for step in journal.steps:
@@ -90,7 +90,7 @@ def _require_confined(journal: Journal) -> None:
             case Prune():
                 _require_outside(relative_path(step.folder))
             case Restore():
-                pass  # of a table that the user is shown before
+                pass  # the table is shown to the user before
             case _:
                 assert_never(step)
 
@@ -113,7 +113,7 @@ def _require_outside(path: str) -> None:
 
 
 def query_ids(checkpoint: CheckpointSnapshot) -> tuple[str, ...]:
-    """Return all ids that the query had, the newest last: a rewind can give it a new one."""
+    """Return all ids that the query had, the newest last: a rewind can give it a new id."""
     ids: dict[str, None] = {}
     for change in past(checkpoint.files):
         ids |= dict.fromkeys(change.query_ids)

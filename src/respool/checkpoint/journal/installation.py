@@ -1,8 +1,8 @@
-"""Which installation wrote a journal: this one, on this machine, by this account, for this very checkpoint?
+"""Whether a journal was written by this installation, on this machine, by this account, for this checkpoint.
 
-Every account has a random key in a file that only it can read. A journal is sealed with it when it is written: a keyed
-digest of the checkpoint's location, the journal's id and all its steps. A journal without a valid seal came from
-somewhere else, with a copied folder for example, and its steps are not carried out unless the user accepts them.
+Every account has a random key in a file that only it can read. A journal is sealed with the key when it is written: a
+keyed digest of the checkpoint's location, the journal's id and all its steps. A journal without a valid seal came from
+elsewhere, for example with a copied folder, and its steps are not applied unless the user accepts them.
 
     $XDG_STATE_HOME/respool/journal.key     by default ~/.local/state/respool/journal.key
 """
@@ -28,8 +28,8 @@ _KEY_BYTES = 32
 def sign(journal: Journal, location: str) -> Journal:
     """Return a journal with its origin: this installation, and the checkpoint at `location`.
 
-    Where the key can be neither read nor created, as with a read-only home, the seal is empty, and whoever resumes the
-    journal is asked to accept it.
+    Where the key can be neither read nor created, as with a read-only home, the seal is empty, and the user is asked to
+    accept the journal when it is resumed.
     """
     where = _resolved(location)
     key = _key(create=True)
@@ -38,7 +38,7 @@ def sign(journal: Journal, location: str) -> Journal:
 
 
 def foreign(journal: Journal, location: str) -> str | None:
-    """Return why a journal of the checkpoint at `location` is not one of this installation; None when it is."""
+    """Return why a journal of the checkpoint at `location` was not written by this installation; None when it was."""
     origin, where = journal.origin, _resolved(location)
     if origin is None:
         return "it does not say who wrote it"
@@ -55,14 +55,14 @@ def foreign(journal: Journal, location: str) -> str | None:
 
 
 def _resolved(location: str) -> str:
-    """Return the location by which a checkpoint is recognized, whichever link or relative path was used to name it."""
+    """Return the canonical location of a checkpoint, independent of links and relative paths."""
     return absolute(location) if local_path(location) is None else os.path.realpath(absolute(location))
 
 
 def _seal(key: bytes, journal: Journal, where: str) -> str:
     steps = [[type(step).__name__, asdict(step)] for step in journal.steps]
     sealed: list[object] = [where, journal.id, journal.operation, journal.of, journal.request, steps]
-    if journal.asked is not None:  # journals of version 1 have none, and were sealed without
+    if journal.asked is not None:  # journals of version 1 have no `asked`, and were sealed without it
         sealed.append(journal.asked.text())
     return hmac.new(key, json.dumps(sealed, sort_keys=True).encode(), hashlib.sha256).hexdigest()
 
@@ -113,7 +113,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _create(path: Path) -> None:
-    """Create the key, whole; a process that creates it at the same moment wins."""
+    """Create the key atomically; if another process creates it at the same time, that key is kept."""
     new = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

@@ -11,7 +11,7 @@ from respool.errors import CheckpointError, DamagedFileError, UnknownFormatVersi
 from respool.identity import Identity, read_identity
 from respool.untrusted import LONG, Fields, Malformed, parse_json
 
-_VERSION = 2  # 1, of earlier versions of respool, has no `asked`
+_VERSION = 2  # version 1, of earlier versions of respool, has no `asked`
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class Move:
     """Move a file.
 
     Attributes:
-        source: Where it is.
-        target: Where it goes.
+        source: Its path.
+        target: Its new path.
         size: Its size in bytes.
         sink: The folder of a file sink that both paths are in; None for the checkpoint itself.
     """
@@ -33,7 +33,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Replace:
-    """Write a small file anew: `old` is its text before, `new` after; None where there is no file."""
+    """Rewrite a small file: `old` is its text before, `new` its text after; None means that there is no file."""
 
     path: str
     old: str | None
@@ -42,14 +42,14 @@ class Replace:
 
 @dataclass(frozen=True)
 class Prune:
-    """Delete empty folders: Spark takes a `state` with folders in it for one that is in use."""
+    """Delete empty folders: Spark treats a `state` folder that has subfolders as in use."""
 
     folder: str
 
 
 @dataclass(frozen=True)
 class Restore:
-    """Put a Delta table back to the version of an earlier batch; `back` takes that back."""
+    """Restore a Delta table to the version of an earlier batch; `back` undoes that."""
 
     table: RestoreTable
     back: bool = False
@@ -63,7 +63,7 @@ Operation = Literal["rewind", "restore", "fork", "promote", "undo"]
 
 @dataclass(frozen=True)
 class LogEnds:
-    """The newest batch in each log once a rewind is done, -1 for none: more means that the query has run since."""
+    """The newest batch in each log after a change, -1 for an empty log: a newer batch means that the query has run."""
 
     offsets: int
     commits: int
@@ -88,26 +88,26 @@ class Origin:
 
 @dataclass(frozen=True)
 class Journal:
-    """A change of a checkpoint, or the undoing of one: written down before its first step, history after the last.
+    """A change of a checkpoint, or an undo: pending from before its first step, in the history after the last step.
 
     Attributes:
-        id: Its name; what is moved aside lies in a folder of that name.
-        operation: What it is.
-        of: The change that is undone.
-        request: What was asked for, in the words of the command line, for messages: for a rewind its options, for what
-            comes from elsewhere the place that it comes from.
-        reason: Why, in the user's words.
-        started: When.
-        batch: The batch that is to run next.
-        same_range: Whether that batch reads the very records that it had.
+        id: Its name, also of the folder of files that it moved aside.
+        operation: The kind of change.
+        of: The id of the change that is undone; None for other operations.
+        request: The request as command-line text, for messages: the options of a rewind; for other changes the location
+            that files are copied from.
+        reason: The user's reason.
+        started: The time at which it started.
+        batch: The batch that runs next.
+        same_range: Whether that batch reads the same records again.
         newest: The newest batch in each log before.
         left: The newest batch in each log after.
-        steps: What is done, in order.
-        query_ids: All ids that the query had until then, the newest last.
-        undone: When it was undone.
-        purged: When what it moved aside was deleted.
-        asked: What was asked for, by which the change is recognized when it is asked for again; None for an undo, and
-            in a journal of version 1. See `request.is_requested`.
+        steps: The steps, in order.
+        query_ids: All ids that the query had before, the newest last.
+        undone: The time at which it was undone.
+        purged: The time at which the files that it moved aside were deleted.
+        asked: The identity of the request, which identifies an interrupted change when it is requested again; None for
+            an undo, and in a journal of version 1. See `request.is_requested`.
         origin: Who wrote it; None in a plan, and in a journal of a version of respool that did not record it.
     """
 
@@ -126,7 +126,11 @@ class Journal:
     undone: datetime | None = None
     purged: datetime | None = None
     asked: Identity | None = None
-    origin: Origin | None = field(default=None, compare=False)  # two journals are equal when they do the same
+    origin: Origin | None = field(default=None, compare=False)  # two journals are equal when they make the same change
+
+    def __repr__(self) -> str:
+        """Return the change in one line."""
+        return f"Journal({self.id!r}, {self.operation!r}, batch={self.batch})"
 
     @property
     def moves(self) -> list[Move]:
@@ -134,7 +138,7 @@ class Journal:
         return [step for step in self.steps if isinstance(step, Move)]
 
     def command(self, path: str) -> str:
-        """Return the command that was cut off, by which it is finished."""
+        """Return the interrupted command, which finishes the change."""
         match self.operation:
             case "rewind":
                 return f"respool checkpoint rewind {path} {self.request}"
@@ -148,31 +152,31 @@ class Journal:
                 assert_never(self.operation)
 
     def way_out(self, path: str) -> str:
-        """Return what to do about it when it was cut off."""
+        """Return how to finish or undo it after an interruption."""
         way_back = {
             "undo": "",
-            "fork": ", or delete the folder: nothing but the fork is in it",
-        }.get(self.operation, f", or take it back with: respool checkpoint undo {path}")
+            "fork": ", or delete the folder, which holds only the fork",
+        }.get(self.operation, f", or undo it with: respool checkpoint undo {path}")
         return f"Finish it with: {self.command(path)}{way_back}"
 
-    def cut_off(self, path: str) -> str:
-        """Return what to tell of it when it was cut off."""
+    def interruption(self, path: str) -> str:
+        """Return the message about an interrupted change."""
         return (
-            f"A {self.operation} of the checkpoint {path} was cut off; the query cannot start until that is settled. "
-            f"{self.way_out(path)}."
+            f"A {self.operation} of the checkpoint {path} was interrupted; the query cannot start until it is finished "
+            f"or undone. {self.way_out(path)}."
         )
 
     @property
     def fence(self) -> str:
         """The file that keeps Spark from starting while the steps run.
 
-        It is newer than any batch, and no batch: a query that starts refuses it, and one that runs stops at it.
+        It is newer than any batch, and not a batch: a query that starts refuses it, and a running query stops at it.
         """
         return f"offsets/{max(self.newest.offsets, self.left.offsets) + 1}"
 
 
 def backwards(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Return the steps that take these back, in their order."""
+    """Return the steps that undo these steps, in order."""
     return tuple(_back(step) for step in reversed(steps))
 
 
@@ -183,7 +187,7 @@ def _back(step: Step) -> Step:
         case Replace():
             return Replace(step.path, step.new, step.old)
         case Prune():
-            return step  # folders come back with their files
+            return step  # folders are created again with their files
         case Restore():
             return replace(step, back=not step.back)
         case _:
@@ -202,7 +206,7 @@ def to_json(journal: Journal) -> dict[str, Any]:
         _journal(Fields(written, "the journal"))
     except Malformed as error:
         raise CheckpointError(
-            f"The {journal.operation} cannot be written down: {error}. Rename or remove that file, and run this again. "
+            f"The {journal.operation} cannot be recorded: {error}. Rename or remove that file, and run this again. "
             "Nothing was changed."
         ) from error
     return written
@@ -225,7 +229,7 @@ def from_json(where: str, data: bytes) -> Journal:
 
 
 def damaged(path: str, problem: str) -> DamagedFileError:
-    """Return the error of a journal that cannot be used."""
+    """Return the error about a journal that cannot be used."""
     return DamagedFileError(path, problem, "Ask for help before you change this checkpoint. Nothing was changed.")
 
 
@@ -285,5 +289,5 @@ def _table(facts: Fields) -> RestoreTable:
 
 
 def journal_id(now: datetime, batch: int) -> str:
-    """Return a name for a change: by its time, and the batch that it goes to."""
+    """Return the id of a change: its time and its target batch."""
     return f"{now.astimezone(timezone.utc):%Y%m%dT%H%M%S.%fZ}-{batch}"

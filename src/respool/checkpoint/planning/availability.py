@@ -1,6 +1,6 @@
-"""Whether the sources of a query still have what it is going to read.
+"""Whether the sources of a query still have the records that it will read.
 
-Rewind, restore, fork and promotion all ask here, with what is read from the position at which the query will continue.
+Rewind, restore, fork and promotion use this with the ranges that follow the position at which the query will continue.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,16 +12,16 @@ from respool.checkpoint.planning.source_trim import Inputs
 from respool.errors import Refusal
 from respool.format.positions import PartitionRange, SourceRange
 
-_WITHOUT = "Go on without them with --allow-data-loss."
+_WITHOUT = "Continue without them with --allow-data-loss."
 
 
 @dataclass(frozen=True)
 class Availability:
-    """What sources have of what will be read.
+    """Which of the records that will be read the sources still have.
 
     Attributes:
-        refusals: What they no longer have.
-        notes: What could not be checked, and how rows are made that no source keeps.
+        refusals: Records that they no longer have.
+        notes: Records that could not be checked, and sources that generate their rows again.
     """
 
     refusals: tuple[Refusal, ...]
@@ -31,12 +31,12 @@ class Availability:
 def availability(
     readings: Sequence[SourceRange], inputs: Mapping[str, Inputs], kept: KafkaRetention | None
 ) -> Availability:
-    """Return what sources have of what will be read.
+    """Return which of the records that will be read the sources still have.
 
     Args:
-        readings: What will be read, by source: from the position at which the query continues to where it was.
+        readings: The range that will be read, by source: from the position at which the query continues on.
         inputs: The input files among it, by source, for sources of files.
-        kept: What Kafka has; None when it could not be asked.
+        kept: The offsets that Kafka has; None when no broker could be asked.
     """
     refusals: list[Refusal] = []
     notes: list[str] = []
@@ -51,7 +51,7 @@ def availability(
         else:
             notes += _remarks(reading)
     if kept is None and any(reading.kind == "Kafka" for reading in readings):
-        notes.append("No Kafka broker was asked whether it still has these records. Name it with --bootstrap-servers.")
+        notes.append("Whether Kafka still has these records was not checked. Name a broker with --bootstrap-servers.")
     return Availability(tuple(refusals), tuple(notes))
 
 
@@ -63,7 +63,7 @@ def _lost_records(part: PartitionRange, kept: KafkaRetention) -> str | None:
     if kept.next[key] < part.end:
         return (
             f"{part.name} ends at offset {kept.next[key]}, though the query has read up to {part.end}: "
-            "was the topic made anew?"
+            "was the topic deleted and created again?"
         )
     gone = kept.first[key] - part.start
     if gone > 0:
@@ -77,8 +77,8 @@ def _lost_records(part: PartitionRange, kept: KafkaRetention) -> str | None:
 def _add_files(reading: SourceRange, inputs: Inputs | None, refusals: list[Refusal], notes: list[str]) -> None:
     if inputs is None:
         notes.append(
-            f"Source {reading.source} reads files. Which it has read since is not known, so it was not checked whether "
-            "they are still there: Spark skips missing files without an error."
+            f"Source {reading.source} reads files. The files that it has read since are not recorded, so it was not "
+            "checked whether they still exist: Spark skips missing files without an error."
         )
         return
     missing = source_trim.missing(inputs.paths)
@@ -91,21 +91,21 @@ def _add_files(reading: SourceRange, inputs: Inputs | None, refusals: list[Refus
         notes.append(f"{count:,} input file{'s are' if count != 1 else ' is'} read again.")
     if missing.unchecked:
         notes.append(
-            f"{len(missing.unchecked):,} of the input files could not be looked up, such as {missing.unchecked[0]}. "
-            "Make sure that they are there: Spark skips missing files without an error."
+            f"{len(missing.unchecked):,} of the input files could not be checked, such as {missing.unchecked[0]}. "
+            "Make sure that they exist: Spark skips missing files without an error."
         )
     if inputs.unknown and reading.reads:
         notes.append(
             f"Source {reading.source}: the log of input files does not name all files that are read again. Make sure "
-            "that they are there: Spark skips missing files without an error."
+            "that they exist: Spark skips missing files without an error."
         )
 
 
 def _cannot_be_replayed(reading: SourceRange) -> Refusal:
     return Refusal(
         f"Source {reading.source} keeps its position as a bare number ({reading.start} → {reading.end}), as Spark's "
-        "memory and socket sources do, and some custom ones. Memory and socket sources cannot be replayed: what was "
-        "read is gone. Which source it is cannot be seen in the checkpoint.",
+        "memory and socket sources do, and some custom sources. Memory and socket sources cannot be replayed: what "
+        "was read no longer exists. The checkpoint does not record which source it is.",
         "Continue with --allow-data-loss if the records may be missing, or if the source can read them again.",
     )
 

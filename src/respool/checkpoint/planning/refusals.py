@@ -1,4 +1,4 @@
-"""Why a rewind must not be done as it is, and what else to know of it."""
+"""Reasons that refuse a rewind, and notes for the user."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -15,7 +15,7 @@ from respool.sinks.address import MoveSinkFiles, ReplayOutcome
 
 
 def sink_steps(request: RewindRequest, context: RewindContext, name: str) -> list[Step]:
-    """Return the steps by which the sink follows, when that is wanted."""
+    """Return the steps that restore the sink, if the request includes it."""
     if not request.restore_sink:
         return []
     restore = context.replay.restore if context.replay else None
@@ -28,7 +28,7 @@ def sink_steps(request: RewindRequest, context: RewindContext, name: str) -> lis
             return []
 
 
-_QUIET_SECONDS = 60  # how long a query must have written nothing to count as stopped: Spark's maintenance interval
+_QUIET_SECONDS = 60  # without a write after which a query counts as stopped: Spark's maintenance interval
 
 
 def refusals(
@@ -38,13 +38,13 @@ def refusals(
     available: Availability,
     moves: Sequence[Move],
 ) -> list[Refusal]:
-    """Return why a rewind is refused; a flag of the request takes a reason away."""
+    """Return why a rewind is refused; flags of the request waive some reasons."""
     reasons = [*running(checkpoint, request, context, moves), *losses(request, available), *at_sink(request, context)]
     if "metadata" not in checkpoint.folders[""] and not request.new_query_id:
         reasons.append(
             Refusal(
                 "The file metadata, which holds the query's id, is lost: Spark will not start without it.",
-                "Put it back from a copy, or give the query a new id with --new-query-id.",
+                "Restore it from a copy, or give the query a new id with --new-query-id.",
             )
         )
     return reasons
@@ -53,10 +53,10 @@ def refusals(
 def running(
     checkpoint: CheckpointSnapshot, request: RewindRequest, context: RewindContext, moves: Sequence[Move]
 ) -> list[Refusal]:
-    """Return why a checkpoint must not be changed as its query runs, or may run.
+    """Return why a checkpoint must not be changed because its query runs, or may run.
 
-    Where respool runs the query, its lock is the whole truth. Elsewhere `--stopped` outweighs every hint but one: a
-    process that has a file of the checkpoint open for writing.
+    Where respool runs the query, its lock is authoritative. Elsewhere `--stopped` overrides every sign of a running
+    query, except a process that has a file of the checkpoint open for writing.
     """
     if context.runs:
         return [Refusal(f"The query runs: {context.runs}.", "Stop it first.")]
@@ -71,7 +71,7 @@ def running(
 
 
 def _may_run(checkpoint: CheckpointSnapshot, context: RewindContext, moves: Sequence[Move]) -> list[Refusal]:
-    """Return the hints that a query runs that respool did not start."""
+    """Return the signs that a query runs that respool did not start."""
     hints = [
         Refusal(
             f"The query may be running: {process.text()}.",
@@ -103,16 +103,16 @@ def _may_run(checkpoint: CheckpointSnapshot, context: RewindContext, moves: Sequ
 
 
 def losses(request: RewindRequest, available: Availability) -> Sequence[Refusal]:
-    """Return what sources no longer have of what will be read."""
+    """Return which records that will be read the sources no longer have."""
     return () if request.allow_data_loss else available.refusals
 
 
 def at_sink(request: RewindRequest, context: RewindContext) -> list[Refusal]:
-    """Return why a sink would not take the batches that come again."""
+    """Return why a sink would reject or skip the replayed batches."""
     replay = context.replay
     if replay is None or not replay.blocked or _is_solved_by_restore(request, replay):
         return []
-    return [Refusal(replay.blocked, replay.remedy or "Write to another place.")]
+    return [Refusal(replay.blocked, replay.remedy or "Write to another location.")]
 
 
 def _is_solved_by_restore(request: RewindRequest, replay: ReplayOutcome) -> bool:
@@ -130,7 +130,7 @@ def _last_write(checkpoint: CheckpointSnapshot, moves: Sequence[Move], now: date
 
 
 def simultaneous(context: RewindContext) -> list[str]:
-    """Return what to know of a store on which two changes could begin at the same time."""
+    """Return a note about a store on which two changes could start at the same time."""
     if context.exclusive:
         return []
     why = (
@@ -150,12 +150,12 @@ def notes(
     damaged: Mapping[str, str],
     trims: Mapping[str, SourceLogTrim],
 ) -> list[str]:
-    """Return what a user should know of a rewind that is not refused."""
-    result = [f"{why}. It moves aside; older files serve in its place." for _, why in sorted(damaged.items())]
+    """Return the notes of a rewind."""
+    result = [f"{why}. It is moved to _respool/aside; older files replace it." for _, why in sorted(damaged.items())]
     if any(trim.kept_whole for trim in trims.values()):
-        result.append("The log of input files was compacted since: all files to be read again come in one batch.")
+        result.append("The log of input files was compacted since: all files to be read again are read in one batch.")
     if request.same_range:
-        result.append("Batches after it are planned anew.")
+        result.append("Later batches are planned again.")
     return [*result, *available.notes, *open_files(request, context), *simultaneous(context)]
 
 

@@ -1,4 +1,4 @@
-"""What a rewind is planned from, beside the checkpoint itself."""
+"""The inputs of a rewind plan other than the checkpoint itself."""
 
 import json
 import shlex
@@ -42,7 +42,7 @@ class ToOffsets:
 
 @dataclass(frozen=True)
 class LastBatches:
-    """Rewind so that the newest batches run again, this many."""
+    """Rewind so that this many of the newest batches run again."""
 
     count: int
 
@@ -51,7 +51,7 @@ RewindTarget = ToBatch | ToTime | ToOffsets | LastBatches
 
 
 def resolve(checkpoint: CheckpointSnapshot, target: RewindTarget) -> int:
-    """Return the batch that a target means; raise CheckpointError when there is none."""
+    """Return the batch that a target selects; raise CheckpointError when no batch matches."""
     offsets = checkpoint.offsets
     if not offsets:
         raise CheckpointError(f"The checkpoint {checkpoint.root} has planned no batch yet: there is nothing to rewind.")
@@ -67,7 +67,9 @@ def resolve(checkpoint: CheckpointSnapshot, target: RewindTarget) -> int:
             first = _first(offsets, lambda batch: checkpoint.planned(batch).timestamp_ms >= wanted)
             if first is None:
                 newest = _time(checkpoint, offsets[-1])
-                raise CheckpointError(f"No batch was planned at or after {_text(time)}; the newest, at {newest}.")
+                raise CheckpointError(
+                    f"No batch was planned at or after {_text(time)}. The newest batch was planned at {newest}."
+                )
             return first
         case ToOffsets(wanted_offsets):
             return _by_offsets(checkpoint, wanted_offsets)
@@ -102,7 +104,7 @@ def _by_offsets(checkpoint: CheckpointSnapshot, wanted: Mapping[tuple[str, int],
 
 
 def _first(batches: Sequence[int], holds: Callable[[int], bool]) -> int | None:
-    """Return the first batch for which a condition holds that, once true, stays true; few batches are read."""
+    """Return the first batch for which a monotonic condition holds; few batches are read."""
     at = bisect_left(batches, True, key=holds)
     return batches[at] if at < len(batches) else None
 
@@ -121,7 +123,7 @@ def _text(time: datetime) -> str:
 
 @dataclass(frozen=True)
 class KafkaRetention:
-    """What a Kafka still has, by topic and partition: the first offset that is there, and the next to be written."""
+    """What Kafka still has, by topic and partition: the first available offset, and the next offset to be written."""
 
     first: Mapping[tuple[str, int], int]
     next: Mapping[tuple[str, int], int]
@@ -129,17 +131,17 @@ class KafkaRetention:
 
 @dataclass(frozen=True)
 class RewindRequest:
-    """What the user wants.
+    """A request to rewind a checkpoint.
 
     Attributes:
-        target: Where to.
-        same_range: Run the batch again on the very records that it had.
-        restore_sink: Bring the sink back to where it was, too.
+        target: The batch to rewind to, or how to find it.
+        same_range: Run the batch again on the same records.
+        restore_sink: Restore the sink, too.
         new_query_id: Give the query a new id.
-        allow_data_loss: Go on though records are lost to retention.
-        stopped: The query has ended, though its checkpoint looks as if it ran.
-        reason: Why, for the history.
-        words: The request in the words of the command line, for messages.
+        allow_data_loss: Continue although records were deleted by retention.
+        stopped: The user confirms that the query has ended, whatever its checkpoint suggests.
+        reason: The reason, for the history.
+        words: The request as command-line text, for messages.
     """
 
     target: RewindTarget
@@ -152,20 +154,20 @@ class RewindRequest:
     words: str = ""
 
     def identity(self) -> Identity:
-        """Return by what an interrupted rewind is recognized when the same is asked for again."""
+        """Return the identity that recognizes an interrupted rewind when it is requested again."""
         return rewind_identity(self.target, self.same_range, self.restore_sink, self.new_query_id)
 
 
 @dataclass(frozen=True)
 class RewindContext:
-    """What is known beside the checkpoint's files.
+    """What a plan depends on other than the checkpoint's files.
 
     Attributes:
         now: The time.
-        kept: What Kafka has; None when it could not be asked.
-        replay: What the sink will do; None when it is not known.
-        runs: Who runs on the checkpoint now, for people; None when nobody is known to.
-        ours: Whether only respool runs it, so that `runs` is the whole truth.
+        kept: The offsets that Kafka has; None when no broker could be asked.
+        replay: What the sink will do with replayed batches; None when it is unknown.
+        runs: Who runs on the checkpoint now, as text; None when no such process is known.
+        ours: Whether only respool runs it, so that `runs` is authoritative.
         processes: Other processes of this machine that have files of the checkpoint open.
         exclusive: Whether the checkpoint's store lets exactly one of two simultaneous changes begin; None when that
             could not be determined.
@@ -181,16 +183,16 @@ class RewindContext:
 
 
 def rewind_identity(target: RewindTarget, same_range: bool, restore_sink: bool, new_query_id: bool) -> Identity:
-    """Return by what a rewind is recognized, however its options are spelled."""
+    """Return the identity of a rewind, independent of how its options are spelled."""
     flags = {"same_range": same_range, "restore_sink": restore_sink, "new_query_id": new_query_id}
     return Identity("rewind", {"target": _target(target), **flags})
 
 
 def copy_identity(operation: str, origin: str) -> Identity:
-    """Return by what a change is recognized that copies files in: a restore, a fork or a promotion.
+    """Return the identity of a change that copies files in: a restore, a fork or a promotion.
 
     Args:
-        operation: Which of them.
+        operation: The kind of change.
         origin: The location of the savepoint or fork.
     """
     return Identity(operation, {"origin": canonical_location(origin)})
@@ -212,12 +214,12 @@ def _target(target: RewindTarget) -> dict[str, Any]:
 
 
 def is_requested(journal: "Journal", identity: Identity, words: str) -> bool:
-    """Return whether an interrupted change is the one that is asked for again.
+    """Return whether an interrupted change is the requested change.
 
     Args:
         journal: The change.
-        identity: What is asked for.
-        words: The name or path by which the user asks for it; only a journal of earlier versions of respool needs it.
+        identity: The identity of the request.
+        words: The name or path in the request; only needed for journals of earlier versions of respool.
     """
     if journal.asked is not None:
         return journal.asked == identity
@@ -226,9 +228,9 @@ def is_requested(journal: "Journal", identity: Identity, words: str) -> bool:
 
 
 def identity_from_words(operation: str, words: str) -> Identity:
-    """Return the identity of a request of earlier versions of respool, whose journals have only the words of commands.
+    """Return the identity of a request of earlier versions of respool, whose journals only have command-line text.
 
-    Those of a rewind are its options; those of another change name the place that it copies from, as the user did.
+    For a rewind the text is its options; for another change the location it copies from, as the user wrote it.
     """
     if operation == "rewind":
         try:
@@ -238,12 +240,12 @@ def identity_from_words(operation: str, words: str) -> Identity:
                 *(f"--{name}" in flags for name in ("same-range", "restore-sink", "new-query-id")),
             )
         except (ValueError, KeyError, AttributeError, TypeError):
-            pass  # respool did not write these words: no request has them
+            pass  # respool did not write this text: no request matches it
     return Identity(operation, {"words": words}, FROM_TEXT)
 
 
 def parse_offsets(text: str) -> dict[tuple[str, int], int]:
-    """Return the offsets of a JSON text such as `{"visits":{"0":120}}`, by topic and partition; ValueError if none."""
+    """Return offsets by topic and partition from JSON such as `{"visits":{"0":120}}`; raise ValueError for others."""
     try:
         topics = json.loads(text)
         offsets = {(str(t), int(n)): int(o) for t, parts in topics.items() for n, o in parts.items()}

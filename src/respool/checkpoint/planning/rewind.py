@@ -1,4 +1,4 @@
-"""Which files move aside in a rewind."""
+"""Plan a rewind. Planning reads, and changes nothing."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ def moves(
     trims: Mapping[str, SourceLogTrim],
     name: str,
 ) -> list[Move]:
-    """Return the moves, in the order that does least harm: state before commits before offsets, the newest first."""
+    """Return the moves, in the safest order: state before commits before offsets, the newest first."""
     paths = _state_paths(checkpoint, batch, damaged)
     paths += [path for first, path in reversed(layout.run_files(checkpoint.folders)) if first >= batch > 0]
     paths += [f"commits/{number}" for number in reversed(checkpoint.commits) if number >= batch]
@@ -63,7 +63,7 @@ def _state_paths(checkpoint: CheckpointSnapshot, batch: int, damaged: Mapping[st
 
 
 def file_label(path: str) -> str:
-    """Return a word for what a file is, for the plan's summary."""
+    """Return the kind of a file, for the plan's summary."""
     folder, _, name = path.rpartition("/")
     if layout.is_companion(name):
         return "checksums"
@@ -74,7 +74,7 @@ def file_label(path: str) -> str:
     return _STATE_KINDS.get(name.rpartition(".")[2], "state metadata")
 
 
-_MOST_AGAIN = 10_000_000  # batches that run again; at one each second, four months of them
+_MOST_AGAIN = 10_000_000  # batches that run again; at one batch a second, four months
 
 
 @dataclass(frozen=True)
@@ -83,16 +83,16 @@ class RewindPlan:
 
     Attributes:
         batch: The batch that will run next.
-        again: The newest batch there was: all from `batch` to it will run again.
+        again: The newest batch: all batches from `batch` to it will run again.
         readings: What they will read again, by source.
         watermark_ms: The watermark at which they start.
-        state_version: The version of the state from which they start; None for a query without state.
+        state_version: The state version from which they start; None for a query without state.
         kinds: How many files of each kind move.
         size: How many bytes move.
-        replay: What the sink will do; None when it is not known.
-        refusals: Why it must not be done as it is.
-        notes: What else to know.
-        journal: What will be done.
+        replay: What the sink will do with the replayed batches; None when it is unknown.
+        refusals: Why the plan must not be applied.
+        notes: What the user should know about it.
+        journal: The change.
     """
 
     batch: int
@@ -109,7 +109,7 @@ class RewindPlan:
 
 
 def plan_rewind(checkpoint: CheckpointSnapshot, request: RewindRequest, context: RewindContext) -> RewindPlan:
-    """Plan a rewind; raise CheckpointError when the target cannot be reached at all."""
+    """Plan a rewind; raise CheckpointError when the target cannot be reached."""
     require_listed(checkpoint)
     batch = planning_request.resolve(checkpoint, request.target)
     newest = checkpoint.offsets[-1]
@@ -173,7 +173,7 @@ def plan_rewind(checkpoint: CheckpointSnapshot, request: RewindRequest, context:
 
 
 def _untested(checkpoint: CheckpointSnapshot, batch: int) -> list[str]:
-    """Return what to know of a Spark that respool is not tested with, and that wrote what the query starts from."""
+    """Return a warning when an untested Spark version wrote the batch that the query starts from."""
     before = [checkpoint.planned(batch - 1)] if batch > 0 else []
     writers = (provenance.writer_of(entry) for entry in (*before, checkpoint.newest_planned()))
     return [warning for writer in writers if (warning := writer.warning) is not None][:1]
@@ -187,22 +187,22 @@ def _require_reachable(checkpoint: CheckpointSnapshot, batch: int, same_range: b
     if batches:
         step = f"Batches that can: {batches}."
     elif same_range:
-        step = "No kept batch can be run on the records that it had; leave --same-range out to have it planned anew."
+        step = "No kept batch can be run on the records that it had; leave --same-range out to plan it again."
     else:
         step = "No kept batch can; --to-batch 0 starts over."
     if checkpoint.unknown_provider is not None:
-        step = "Which batches can is not known."
+        step = "Which batches can be rewound to is unknown."
     raise CheckpointError(f"Batch {batch} cannot be rewound to: {why}. {step} Nothing was changed.")
 
 
 def read_again(
     checkpoint: CheckpointSnapshot, starts: Mapping[str, Any]
 ) -> tuple[tuple[SourceRange, ...], Mapping[str, source_trim.Inputs]]:
-    """Return what lies between positions and where a checkpoint is, by source, and the input files among it.
+    """Return the ranges between positions and the newest batch of a checkpoint, by source, and their input files.
 
     Args:
-        checkpoint: The checkpoint that has read it.
-        starts: The position of each source from which it will be read; None for its beginning.
+        checkpoint: The checkpoint of the query that has read them.
+        starts: The position of each source from which it will be read; None for its initial position.
     """
     newest = checkpoint.newest_planned()
     readings, inputs = [], {}
@@ -223,7 +223,7 @@ def _log_end(checkpoint: CheckpointSnapshot, batch: int, source: str, same_range
 
 
 def _log_number(position: Any) -> int:
-    """Return the newest log entry that a source of files has read; -1 for none."""
+    """Return the newest log entry that a source of files has read; -1 if it has read none."""
     return int(position["logOffset"]) if positions.kind_of(position) == "files" else -1
 
 

@@ -1,4 +1,4 @@
-"""The log of a source of files: which input file was read in which batch.
+"""The log of a file source, which records the input files that each batch read.
 
 `sources/<source>/K` holds the files of log entry K, `K.compact` those of all entries up to K. A batch names the newest
 entry that it has read.
@@ -17,16 +17,16 @@ from respool.storage.open import open_reader
 from respool.untrusted import Malformed, whole_number
 
 _LISTED = frozenset({"s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "az", "memory"})  # stores of input files
-_MOST_FOLDERS = 1_000  # of input files on a store, before the rest is left unchecked: each takes a request
+_MOST_FOLDERS = 1_000  # of input files on an object store that are checked: each takes a request
 
 
 @dataclass(frozen=True)
 class SourceLogTrim:
-    """What happens to a source's log when its query is rewound.
+    """The change of a file source's log when its query is rewound.
 
     Attributes:
-        moves: The log files that move aside, the newest first; none when the log must stay whole.
-        kept_whole: Whether the log has to stay, so that all files in it that are read again come in one batch.
+        moves: The log files that are moved aside, the newest first; empty when the log must be kept whole.
+        kept_whole: Whether the log must be kept whole, so that all input files to be read again are read in one batch.
     """
 
     moves: tuple[str, ...]
@@ -35,11 +35,11 @@ class SourceLogTrim:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The input files that a query has read after a position, and will read again when it returns there.
+    """The input files that a query has read after a position, and will read again from there.
 
     Attributes:
         paths: Their addresses.
-        unknown: Whether the log is damaged or no longer names all of them.
+        unknown: Whether the log is damaged or no longer names all these files.
     """
 
     paths: tuple[str, ...] = ()
@@ -51,8 +51,8 @@ class Missing:
     """Which input files are missing.
 
     Attributes:
-        gone: Those that are.
-        unchecked: Those on a filesystem that could not be asked.
+        gone: The missing files.
+        unchecked: Files on a filesystem that could not be checked.
     """
 
     gone: tuple[str, ...]
@@ -60,7 +60,7 @@ class Missing:
 
 
 def trim(checkpoint: CheckpointSnapshot, source: str, last: int) -> SourceLogTrim:
-    """Return what to do so that `last` is the newest entry of a source's log; -1 empties it."""
+    """Return the change that makes `last` the newest entry of a source's log; -1 empties it."""
     numbers = _numbers(checkpoint, source)
     later = sorted((name for name, number in numbers.items() if number > last), key=lambda n: numbers[n], reverse=True)
     whole = last >= 0 and compact_log.files_up_to(numbers.keys() - set(later), last) is None
@@ -68,13 +68,13 @@ def trim(checkpoint: CheckpointSnapshot, source: str, last: int) -> SourceLogTri
 
 
 def inputs(checkpoint: CheckpointSnapshot, source: str, after: int, upto: int) -> Inputs:
-    """Return the input files of a source's log entries after one, among them all up to another.
+    """Return the input files of a source's log entries after `after`; all entries up to `upto` must be among them.
 
     Args:
         checkpoint: The checkpoint that holds the log.
         source: The source's number in the query, or its name.
         after: The number of the entry before them; -1 for all.
-        upto: The newest entry that the query is known to have read: the log must name the files of all up to it.
+        upto: The newest entry that the query has read: the log must name the files of all entries up to it.
     """
     numbers = _numbers(checkpoint, source)
     names = sorted((name for name, number in numbers.items() if number > after), key=lambda name: numbers[name])
@@ -93,12 +93,12 @@ def inputs(checkpoint: CheckpointSnapshot, source: str, after: int, upto: int) -
                     files[entry["path"]] = None
                     seen.add(number)
         except (CheckpointError, Malformed):
-            continue  # its numbers are missing from `seen` then, unless another file has them
+            continue  # its numbers are then missing from `seen`, unless another file has them
     return Inputs(tuple(files), not all(number in seen for number in range(after + 1, upto + 1)))
 
 
 def missing(paths: Iterable[str]) -> Missing:
-    """Return which input files are missing; those on an object store are looked up folder by folder."""
+    """Return which input files are missing; on an object store each folder is listed once."""
     gone, unchecked = [], []
     folders: dict[str, list[str]] = {}
     for path in paths:

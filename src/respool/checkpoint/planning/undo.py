@@ -1,4 +1,4 @@
-"""Plan the undoing of a change. Planning reads, and changes nothing."""
+"""Plan the undo of a change. Planning reads, and changes nothing."""
 
 from datetime import datetime
 
@@ -11,22 +11,22 @@ from respool.storage.open import open_reader
 
 
 def plan_undo(checkpoint: CheckpointSnapshot, now: datetime, reason: str | None = None) -> Journal:
-    """Plan the undoing of the last rewind, restore or promotion, whether it was finished or cut off.
+    """Plan the undo of the last rewind, restore or promotion, whether it was finished or interrupted.
 
-    Raise CheckpointError when there is none, when the query has run since, or when what it moved aside was purged.
+    Raise CheckpointError when there is none, when the query has run since, or when the files moved aside were purged.
     """
     require_listed(checkpoint)
-    cut_off = history.pending(checkpoint.files)
-    if cut_off is not None and cut_off.operation == "undo":
-        return cut_off
-    done = cut_off or history.last_change(history.past(checkpoint.files))
+    interrupted = history.pending(checkpoint.files)
+    if interrupted is not None and interrupted.operation == "undo":
+        return interrupted
+    done = interrupted or history.last_change(history.past(checkpoint.files))
     if done is None:
-        raise CheckpointError(f"No change of {checkpoint.root} is there to take back. See: respool checkpoint history.")
+        raise CheckpointError(f"{checkpoint.root} has no change to undo. See: respool checkpoint history.")
     if done.operation == "fork":
         raise UnfinishedChangeError(checkpoint.root, done)
     if done.purged is not None:
-        raise CheckpointError(f"What the {done.operation} {done.id} moved aside was purged; it cannot be taken back.")
-    if cut_off is None:
+        raise CheckpointError(f"What the {done.operation} {done.id} moved aside was purged; it cannot be undone.")
+    if interrupted is None:
         _require_not_run(checkpoint, done)
         _require_sink_as_left(done)
     return Journal(
@@ -40,7 +40,7 @@ def plan_undo(checkpoint: CheckpointSnapshot, now: datetime, reason: str | None 
         same_range=False,
         newest=done.left,
         left=done.newest,
-        steps=backwards(done.steps if cut_off is None else apply.started_steps(done.steps, checkpoint.files)),
+        steps=backwards(done.steps if interrupted is None else apply.started_steps(done.steps, checkpoint.files)),
         query_ids=done.query_ids,
     )
 
@@ -51,19 +51,19 @@ def _require_not_run(checkpoint: CheckpointSnapshot, done: Journal) -> None:
         checkpoint.commits[-1] if checkpoint.commits else -1,
     )
     there = {folder: set(names) for folder, names in checkpoint.folders.items()}
-    brought = {move.target for move in done.moves}
-    back = [move.source for move in done.moves if move.sink is None and move.source not in brought]
+    moved_in = {move.target for move in done.moves}
+    back = [move.source for move in done.moves if move.sink is None and move.source not in moved_in]
     grown = [path for path in back if path.rpartition("/")[2] in there.get(path.rpartition("/")[0], ())]
     if now != done.left or grown:
         raise CheckpointError(
             f"The query has run since the {done.operation} {done.id}: "
-            f"{grown[0] if grown else f'batch {now.offsets}'} is new. Taking that back would mix two runs. "
+            f"{grown[0] if grown else f'batch {now.offsets}'} is new. Undoing it would mix two runs. "
             "Rewind again instead, to the batch you want. Nothing was changed."
         )
 
 
 def _require_sink_as_left(done: Journal) -> None:
-    """Raise CheckpointError when a sink that followed a change was written to since."""
+    """Raise CheckpointError when a sink that a change restored was written to since."""
     for step in done.steps:
         if isinstance(step, Restore):
             require_undoable(step.table)
@@ -75,6 +75,6 @@ def _require_sink_as_left(done: Journal) -> None:
         new = sorted(open_reader(folder).facts(paths))
         if new:
             raise CheckpointError(
-                f"{folder}/{new[0]} is new since the {done.operation} {done.id}: something has written there. "
-                "Taking that back would mix two runs. Nothing was changed."
+                f"{folder}/{new[0]} is new since the {done.operation} {done.id}: another process has written it. "
+                "Undoing it would mix two runs. Nothing was changed."
             )

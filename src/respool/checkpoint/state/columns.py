@@ -1,4 +1,4 @@
-"""The columns of a state as a flat table: keys first, fields of structs by their path, each name once."""
+"""The columns of a state as a flat table: keys first, struct fields by their path, unique names."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 _KEYS = ("key", "user_map_key")
 _CHANGE = {"batch_id": "batch", "change_type": "change"}
-# Times that Spark keeps as numbers, of a timer and of a deduplication: how many microseconds one is.
+# Times that Spark stores as numbers, of timers and of deduplication, each with its unit in microseconds.
 _TIMES = {"expiration_timestamp_ms": 1000, "value.expiresAtMicros": 1}
 _LEFT_OUT = ("partition_id",)
-READ_ORDER = "respool-order"  # in which Spark's reader gave the rows: that of the elements of a list
+READ_ORDER = "respool-order"  # the order in which Spark's reader returned the rows: that of the elements of a list
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class StateColumn:
     Attributes:
         name: Its name.
         source: The column of Spark's reader that it comes from.
-        path: Where it is in there: the numbers of fields, from the outermost on.
+        path: Its path in that column: the numbers of fields, from the outermost on.
         type: Its type.
-        micros: Of a time that is kept as a number: how many microseconds one is.
+        micros: The unit of a time that is stored as a number, in microseconds; None for other columns.
     """
 
     name: str
@@ -58,7 +58,7 @@ def columns_of(schema: "StructType") -> tuple[StateColumn, ...]:
         if field.name in _LEFT_OUT:
             continue
         for names, path, kind in _leaves(field.dataType):
-            if isinstance(kind, NullType):  # a place holder of Spark's
+            if isinstance(kind, NullType):  # a placeholder of Spark's
                 continue
             short = ".".join(names) or _CHANGE.get(field.name, field.name)
             long = ".".join([field.name, *names])
@@ -68,7 +68,7 @@ def columns_of(schema: "StructType") -> tuple[StateColumn, ...]:
             candidates.append((short, long, StateColumn("", field.name, path, kind, unit)))
     candidates.sort(
         key=lambda candidate: (candidate[2].source not in _CHANGE, not candidate[2].is_key)
-    )  # stable: the rest as it was
+    )  # stable: other columns keep their order
     often = Counter(short for short, _, _ in candidates)
     taken: Counter[str] = Counter()
     named = []
@@ -85,7 +85,7 @@ def flat(frame: "DataFrame", columns: Sequence[StateColumn], where: "Expression 
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
-    # By their numbers, as fields of the same name are common; and Spark has rows with more fields than it says.
+    # By number, as fields of the same name are common, and Spark has rows with more fields than their schema.
     numbered = frame.select(
         *(
             F.col(field.name).cast(_numbered(field.dataType)) if isinstance(field.dataType, StructType) else field.name
@@ -99,7 +99,7 @@ def flat(frame: "DataFrame", columns: Sequence[StateColumn], where: "Expression 
 
 
 def condition(columns: Sequence[StateColumn], wanted: Mapping[str, str], zone: tzinfo) -> "Expression | None":
-    """Return the condition that columns have the values that a user wrote; None when there are none.
+    """Return the condition that columns have the given values; None when there are no values.
 
     Raises:
         SettingsError: A column is unknown, or cannot have such a value.
@@ -120,7 +120,7 @@ def condition(columns: Sequence[StateColumn], wanted: Mapping[str, str], zone: t
 
 
 def order(columns: Sequence[StateColumn]) -> list["Expression"]:
-    """Return what rows are sorted by: changes by their batch, then all by their key, then as they were read."""
+    """Return the sort order: changes by their batch, then rows by their key, then in reading order."""
     from pyspark.sql import functions as F
 
     first = [column for column in columns if column.source == "batch_id"]
@@ -129,7 +129,7 @@ def order(columns: Sequence[StateColumn]) -> list["Expression"]:
 
 
 def select(frame: "DataFrame", columns: Sequence[StateColumn], nested: bool = True) -> "DataFrame":
-    """Return some columns of a flat table; without nested ones, for formats that have none, those become JSON."""
+    """Return some columns of a flat table; nested columns become JSON unless `nested`, for formats without nesting."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, BinaryType, MapType
 
@@ -178,7 +178,7 @@ def _sorts(kind: "DataType") -> bool:
 
 
 def _value(column: StateColumn, text: str, zone: tzinfo) -> Any:
-    """Return what a user wrote as a value of a column's type."""
+    """Return text as a value of a column's type."""
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
@@ -202,6 +202,6 @@ def _value(column: StateColumn, text: str, zone: tzinfo) -> Any:
             return F.lit(date.fromisoformat(text))
     except (ValueError, KeyError, InvalidOperation) as error:
         raise SettingsError(
-            f"'{text}' is no value for the column {column.name}, which is of type {kind.simpleString()}."
+            f"Column {column.name} is of type {kind.simpleString()}; '{text}' cannot be converted."
         ) from error
     raise SettingsError(f"Rows cannot be chosen by the column {column.name}: it is of type {kind.simpleString()}.")

@@ -1,4 +1,4 @@
-"""What state a checkpoint holds: its stateful operators, and what can be read of each. No Spark here."""
+"""The stateful operators of a checkpoint, and which parts of their state can be read. This module needs no JVM."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -35,9 +35,9 @@ class Operator:
 
     Attributes:
         number: Its number in the query.
-        kind: What it does: aggregation, join, deduplication, transformWithState, …; Spark's name for other ones.
+        kind: What it does: aggregation, join, deduplication, transformWithState, …; Spark's name for other operators.
         stores: The names of its stores on disk.
-        views: What can be read of it by a store's name: of a join its two sides, and the stores behind them.
+        views: The names by which its state can be read: store names; for a join also its two sides.
         variables: The variables of transformWithState.
         has_timers: Whether timers can be registered.
     """
@@ -61,18 +61,18 @@ class Operator:
 
     @property
     def place(self) -> str:
-        """Its name for people."""
+        """Its name in messages."""
         return f"operator {self.number} ({self.kind})"
 
 
 @dataclass(frozen=True)
 class StateChoice:
-    """Something of an operator's state that can be read by itself.
+    """A part of an operator's state that can be read separately.
 
     Attributes:
         operator: The operator.
-        option: The option that names it; empty when the operator has nothing else.
-        holds: What it is.
+        option: The option that selects it; empty when the operator has no other part.
+        holds: A description of its rows.
     """
 
     operator: Operator
@@ -87,12 +87,12 @@ def operators(checkpoint: CheckpointSnapshot, batch: int) -> tuple[Operator, ...
 
 
 def choices(known: Iterable[Operator]) -> tuple[StateChoice, ...]:
-    """Return all that can be read of operators, what people ask for first."""
+    """Return all parts of the state that can be read, the most useful first."""
     return tuple(choice for operator in known for choice in _choices(operator))
 
 
 def readable(checkpoint: CheckpointSnapshot, operator: int | None = None) -> list[InclusiveRange]:
-    """Return the batches after which the state can be read, of one operator or of all, by the names of the files."""
+    """Return the batches after which the state of one operator or of all can be read, judged by file names."""
     stores = [store for store in checkpoint.stores if operator is None or store.operator == operator]
     known = [(store.partition, state_versions.loadable(checkpoint, store)) for store in stores]
     kept = [batch for batch in checkpoint.commits if checkpoint.has("offsets", batch)]

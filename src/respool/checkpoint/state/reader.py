@@ -1,8 +1,8 @@
-"""A checkpoint that was moved or copied, as Spark's state reader can read it.
+"""Read the state of a checkpoint with Spark's state reader, also of a checkpoint that was moved or copied.
 
-Metadata of operators of version 2 names the files of state schemas by the address where the query ran. In a folder that
-was moved or copied, it names files that are elsewhere, or nowhere. A view is a folder of links to such a checkpoint in
-which that metadata names its own files; the checkpoint stays as it is.
+Operator metadata of version 2 names the state schema files by the address where the query ran. In a folder that was
+moved or copied, these addresses are wrong. A relocated view is a folder of links to such a checkpoint in which the
+metadata names the checkpoint's own files; the checkpoint itself is not changed.
 """
 
 import os
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def relocated_view(root: Path) -> Iterator[Path]:
-    """Make a view of a checkpoint on a local disk, for the length of a `with` block."""
+    """Create a relocated view of a checkpoint on a local disk, for the duration of a `with` block."""
     with tempfile.TemporaryDirectory(prefix="respool-state-") as name:
         folder = Path(name)
         _link(root.absolute(), folder, without=("state", OWN))
@@ -72,8 +72,8 @@ class StateRows:
     """Rows of a state.
 
     Attributes:
-        columns: The names of the columns, the key's first; of changes, the batch and what it did come before.
-        rows: The rows by key, or the first of them; times are aware, in UTC.
+        columns: The names of the columns, the key's first; for changes, the batch and the kind of change precede them.
+        rows: The rows by key, or the first rows; times are aware, in UTC.
         total: How many rows there are.
     """
 
@@ -88,10 +88,10 @@ def rows(
     """Return the rows of a reading.
 
     Args:
-        spark: A session; the state is read in one of its own beside it.
+        spark: A session; the state is read in a separate session of the same application.
         reading: What to read.
-        only: The values that columns must have, as a user writes them.
-        zone: The zone of times in them that name no offset.
+        only: The values that columns must have, as text.
+        zone: The zone of times in `only` that name no offset.
         limit: How many rows to return at most.
     """
     with translate_errors(partial(_unreadable, reading), connection=True), _address(reading) as address:
@@ -103,10 +103,10 @@ def rows(
 
 
 def write(spark: "SparkSession", reading: StateReading, only: Mapping[str, str], zone: tzinfo, file: Path) -> int:
-    """Write the rows of a reading to one file, by its suffix; it is there whole or not at all. Return their number.
+    """Write the rows of a reading atomically to one file, in the format of its suffix; return their number.
 
     Raises:
-        CheckpointError: The file is there already, or cannot be written.
+        CheckpointError: The file exists, or cannot be written.
     """
     check_output(file)
     new = file.with_name(f".{file.name}.{os.getpid()}.tmp")
@@ -136,12 +136,13 @@ def check_output(file: Path) -> None:
     """Raise CheckpointError when a state cannot be written to a file."""
     if file.suffix not in FORMATS:
         raise CheckpointError(
-            f"{file.name} has the suffix '{file.suffix}'; expected one of {', '.join(FORMATS)}, which tells the format."
+            f"{file.name} has the suffix '{file.suffix}'; expected one of {', '.join(FORMATS)}, which selects the "
+            "format."
         )
     if file.exists():
-        raise CheckpointError(f"{file} is there already. Name another file, or move it away.")
+        raise CheckpointError(f"{file} already exists. Name another file, or move it away.")
     if not file.parent.is_dir():
-        raise CheckpointError(f"There is no folder {file.parent}. Make it, or name another file.")
+        raise CheckpointError(f"There is no folder {file.parent}. Create it, or name another file.")
 
 
 def _table(
@@ -153,7 +154,7 @@ def _table(
     session = spark.newSession()
     for name, value in reading.conf.items():
         session.conf.set(name, value)
-    _ = session.streams  # its first use starts what state stores report to, for the whole application
+    _ = session.streams  # its first use starts the coordinator that state stores report to, for the whole application
     frame = session.read.format("statestore").options(**reading.options).load(address)
     if keeps_sessions(frame.schema):
         if reading.changes is not None:
@@ -169,30 +170,30 @@ def _table(
 
 
 def _sorted(frame: "DataFrame", columns: tuple[StateColumn, ...]) -> "DataFrame":
-    """Return all rows, sorted by one task, on disk when they are many: they are read once, and make one file."""
+    """Return all rows, sorted by one task, which spills to disk: they are read once and written to one file."""
     return frame.repartition(1).sortWithinPartitions(*order(columns))
 
 
 def _first(frame: "DataFrame", columns: tuple[StateColumn, ...], limit: int) -> "DataFrame":
-    return frame.orderBy(*order(columns)).limit(max(limit, 1))  # if none were asked for, none would be counted
+    return frame.orderBy(*order(columns)).limit(max(limit, 1))  # with a limit of 0, no row would be counted
 
 
 def _move(part: Path, file: Path) -> None:
     try:
         try:
-            os.link(part, file)  # unlike a rename, it takes nobody's place
+            os.link(part, file)  # unlike a rename, it does not replace an existing file
         except FileExistsError:
             raise
         except OSError:  # a filesystem without links
             check_output(file)
             part.rename(file)
     except FileExistsError as error:
-        raise CheckpointError(f"{file} is there already. Name another file, or move it away.") from error
+        raise CheckpointError(f"{file} already exists. Name another file, or move it away.") from error
 
 
 @contextmanager
 def _address(reading: StateReading) -> Iterator[str]:
-    """Yield where Spark finds the checkpoint."""
+    """Yield the address of the checkpoint for Spark."""
     path = local_path(reading.root)
     if path is None:
         # Hadoop has another name for S3 than fsspec.

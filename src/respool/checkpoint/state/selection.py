@@ -1,4 +1,4 @@
-"""From what a user asks of a state to one reading that Spark can do; what cannot be read is refused without Spark."""
+"""From a selection of state to a reading that Spark can do; what cannot be read is refused without Spark."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ _PROVIDER = f"{_STORE}.providerClass"
 
 @dataclass(frozen=True)
 class StateSelection:
-    """What a user asks for; None where the only one there is, or the newest, is meant.
+    """The state that a user selects; None selects the only operator, store or variable, and the newest batch.
 
     Attributes:
         batch: The state after this batch.
         operator: The operator's number.
-        store: A store's name; of a join also `left` or `right`.
+        store: A store's name; for a join also `left` or `right`.
         variable: A variable of transformWithState.
-        timers: The registered timers in place of a variable.
-        changes: What the batches from the one to the other changed, in place of the state after a batch.
+        timers: The registered timers instead of a variable.
+        changes: The changes made by these batches, instead of the state after a batch.
     """
 
     batch: int | None = None
@@ -37,18 +37,18 @@ class StateSelection:
 
 @dataclass(frozen=True)
 class StateReading:
-    """One reading of the state.
+    """A reading of the state by Spark's state reader.
 
     Attributes:
-        root: Where the checkpoint is.
-        batch: The batch after which the state is read; with changes, the last of them.
+        root: The folder or URL of the checkpoint.
+        batch: The batch after which the state is read; with changes, the last of these batches.
         operator: The operator.
-        what: What is read of it, for people; empty when it has nothing else.
-        options: What Spark's reader is told.
+        what: The part of the operator that is read, as text; empty when it has only one part.
+        options: The options of Spark's reader.
         conf: Spark's settings for it.
-        changes: The batches whose changes are read; None for the state as it is.
-        hidden: Columns that order the rows, and are not shown.
-        moved: Whether the query ran elsewhere, and the checkpoint names files there.
+        changes: The batches whose changes are read; None for the state itself.
+        hidden: Columns that order the rows and are not shown.
+        moved: Whether the query ran elsewhere, so that the checkpoint names files of another folder.
     """
 
     root: str
@@ -63,7 +63,7 @@ class StateReading:
 
 
 def newest(checkpoint: CheckpointSnapshot) -> int:
-    """Return the newest finished batch; raise CheckpointError when there is none."""
+    """Return the newest finished batch; raise CheckpointError when no batch is finished."""
     finished = [batch for batch in checkpoint.commits if checkpoint.has("offsets", batch)]
     if not finished:
         require_checkpoint(checkpoint)
@@ -72,9 +72,9 @@ def newest(checkpoint: CheckpointSnapshot) -> int:
 
 
 def select_state(checkpoint: CheckpointSnapshot, wanted: StateSelection) -> StateReading:
-    """Return the reading that is wanted; raise CheckpointError that tells what there is in its place."""
+    """Return the selected reading; raise CheckpointError that lists what can be read instead."""
     if wanted.changes is not None and wanted.batch is not None:
-        raise CheckpointError("--changes names its batches itself. Leave --batch out.")
+        raise CheckpointError("--changes names its batches. Leave --batch out.")
     asked = wanted.batch if wanted.changes is None else wanted.changes.last
     batch = newest(checkpoint) if asked is None else asked
     _require_finished(checkpoint, batch)
@@ -144,7 +144,7 @@ def _operator(checkpoint: CheckpointSnapshot, candidates: Sequence[Operator], wa
 
 
 def _what(operator: Operator, wanted: StateSelection) -> tuple[dict[str, str], str]:
-    """Return the options of Spark's reader that name a part of an operator, and its name for people."""
+    """Return the options of Spark's reader that select a part of an operator, and its name in messages."""
     if operator.is_transform:
         return _part_of_transform(operator, wanted)
     if wanted.variable is not None or wanted.timers:
@@ -161,7 +161,7 @@ def _what(operator: Operator, wanted: StateSelection) -> tuple[dict[str, str], s
             f"It has: {', '.join(operator.views)}."
         )
     if operator.is_join and store in SIDES:
-        # Spark's own reading of a side opens files to be written, and has no changes.
+        # Spark's own option for a side opens files for writing and does not support changes.
         return {"storeName": rows_store(store)}, f"{store} side"
     return {"storeName": store}, "" if store == "default" else f"store {store}"
 
@@ -173,7 +173,7 @@ def _part_of_transform(operator: Operator, wanted: StateSelection) -> tuple[dict
         if wanted.variable is not None:
             raise CheckpointError("--timers and --var name two things. Leave one of them out.")
         if wanted.changes is not None:
-            raise CheckpointError("Spark tells no changes of timers. Leave --changes out, or name a variable.")
+            raise CheckpointError("Spark does not report changes of timers. Leave --changes out, or name a variable.")
         if not operator.has_timers:
             raise CheckpointError(f"{_sentence(operator)} has no timers. Leave --timers out.")
         return {"readRegisteredTimers": "true"}, "timers"
@@ -191,7 +191,7 @@ def _part_of_transform(operator: Operator, wanted: StateSelection) -> tuple[dict
         )
     if wanted.changes is not None and operator.variables[names.index(name)].sort == "list":
         raise CheckpointError(
-            f"Of a list that changed, Spark tells the first element only; {name} is a list. Read two batches with "
+            f"Spark reports only the first element of a list that changed; {name} is a list. Read two batches with "
             "--batch in place of --changes."
         )
     return {"stateVarName": name, "flattenCollectionTypes": "true"}, f"variable {name}"
@@ -237,11 +237,11 @@ def _conf(checkpoint: CheckpointSnapshot, operator: Operator, batch: int) -> dic
     planned = checkpoint.planned(batch)
     conf = {
         f"{_STORE}.checkpointFormatVersion": "2" if checkpoint.committed(batch).state_ids else "1",
-        # With it, Spark 4.2 opens a file for changes to come when it reads a variable.
+        # With it, Spark 4.2 opens a changelog for writing when it reads a variable.
         f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.caseSensitive": "true",
-        "spark.sql.adaptive.enabled": "false",  # of a plan that turns out empty, it would leave out the counting
+        "spark.sql.adaptive.enabled": "false",  # it would drop the count from a plan that turns out to be empty
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
     if _PROVIDER in planned.conf:

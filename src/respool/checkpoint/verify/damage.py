@@ -1,8 +1,8 @@
-"""From the bytes of one file to what is wrong with it. Nothing is read here.
+"""From the bytes of one file to the damage in it. Nothing is read here.
 
-What counts is what Spark does with the file. On a local disk Hadoop keeps a checksum beside each file, but Spark
-compares it only when it copies zips of state format 1 and SST files. Elsewhere, where the file has checksums in it that
-fit, one beside it that does not fit is told as stale.
+The standard is what Spark does with the file. On a local disk Hadoop keeps a checksum next to each file, but Spark
+compares it only when it copies zips of state format 1 and SST files. Elsewhere, if the checksums inside the file match,
+a checksum file that does not match is reported as stale.
 """
 
 import shlex
@@ -17,12 +17,12 @@ from respool.format.state_files import checksum, spark_checksum
 
 @dataclass(frozen=True)
 class FileDamage:
-    """What is wrong with a file.
+    """The damage of a file.
 
     Attributes:
-        why: What keeps Spark from reading it; None if nothing was found.
-        stale: Whether its hidden checksum does not fit, though Spark does not mind.
-        tables: The SST files that a zip needs, with their sizes; None for what is no zip, or none any more.
+        why: Why Spark cannot read it; None if it can.
+        stale: Whether its hidden checksum does not match, which Spark ignores.
+        tables: The SST files that a zip needs, with their sizes; None for other files and for a damaged zip.
     """
 
     why: str | None = None
@@ -33,37 +33,37 @@ class FileDamage:
 def of(
     name: str, data: bytes, codec: str = "lz4", hidden: bytes | None = None, visible: bytes | None = None
 ) -> FileDamage:
-    """Return what is wrong with a file of a state store.
+    """Return the damage of a file of a state store.
 
     Args:
         name: Its name.
         data: Its bytes.
         codec: The codec in the checkpoint's settings.
-        hidden: The bytes of Hadoop's checksum file of it, if there is one.
-        visible: The bytes of Spark's checksum file of it, if there is one.
+        hidden: The bytes of Hadoop's checksum file; None when there is no such file.
+        visible: The bytes of Spark's checksum file; None when there is no such file.
     """
     if not data:
         return FileDamage("it is empty")
-    amiss = None if hidden is None else checksum(data, hidden)
+    mismatch = None if hidden is None else checksum(data, hidden)
     file = layout.state_file(name)
     if file is None:  # an SST
-        return FileDamage(amiss)
+        return FileDamage(mismatch)
     differs = None if visible is None else spark_checksum(data, visible)
     if file.kind == "zip":
-        counts, ignored = (amiss, None) if file.uid is None else (differs, amiss)
+        counts, ignored = (mismatch, None) if file.uid is None else (differs, mismatch)
         try:
             return FileDamage(counts, counts is None and ignored is not None, state_files.sst_files(name, data))
         except DamagedFileError as error:
             return FileDamage(error.problem)
-    trusted = hidden is not None and amiss is None
+    trusted = hidden is not None and mismatch is None
     why = state_stream.broken(file.kind, data, codec, trusted) or differs
     if not state_stream.has_checksums(codec):
-        why = why or amiss  # Spark would read wrong bytes without a word
-    return FileDamage(why, stale=amiss is not None and why is None)
+        why = why or mismatch  # Spark would read wrong bytes silently
+    return FileDamage(why, stale=mismatch is not None and why is None)
 
 
 def unreadable(path: str, why: str) -> Finding:
-    """Return the finding of a file or folder that may not be read."""
+    """Return the finding about a file or folder that this account cannot read."""
     return Finding(f"{path} cannot be read: {why}.", READ_REMEDY)
 
 

@@ -1,4 +1,4 @@
-"""Checks of the folder itself: that it is a checkpoint, that it can be read, and that nothing in it is half done."""
+"""Checks of the folder itself: that it is a checkpoint, is readable, and has no unfinished change."""
 
 import shlex
 from collections.abc import Iterator
@@ -16,27 +16,26 @@ from respool.text import few
 _FOLDERS = ("offsets", "commits", "state", "sources")
 _DENIED = "permission denied"
 _REGULAR = "Put a folder or a regular file in its place, or move it out of the checkpoint."
-_COPY = "Move it away, and put the folder back from a copy."
+_COPY = "Move it away, and restore the folder from a copy."
 
 
 def unfinished(checkpoint: CheckpointSnapshot) -> Iterator[Finding]:
-    """Find a change that was cut off, and what respool cannot read of its own."""
+    """Find an interrupted change, and files of respool's own that cannot be read."""
     root = shlex.quote(checkpoint.root)
     if "" in checkpoint.listing.unreadable:
-        return  # that is told for itself
+        return  # reported by `listed`
     try:
-        cut_off = history.pending(checkpoint.files)
+        interrupted = history.pending(checkpoint.files)
     except CheckpointError as error:
         help_first = "Ask for help before you change or start anything here."
         if isinstance(error, UnknownFormatVersionError):
             help_first = error.remedy
         yield unreadable(history.PENDING, _DENIED) if is_denied(error) else Finding(_sentence(error), help_first)
         return
-    if cut_off is not None:
-        what = (
-            f"The {cut_off.operation} {cut_off.id} was cut off: the query cannot start. {history.PENDING} tells of it."
-        )
-        yield Finding(what, cut_off.way_out(root))
+    if interrupted is not None:
+        what = f"The {interrupted.operation} {interrupted.id} was interrupted: the query cannot start."
+        what += f" See {history.PENDING}."
+        yield Finding(what, interrupted.way_out(root))
     try:
         history.past(checkpoint.files)
     except (CheckpointError, OSError) as error:
@@ -47,7 +46,7 @@ def unfinished(checkpoint: CheckpointSnapshot) -> Iterator[Finding]:
 
 
 def listed(checkpoint: CheckpointSnapshot) -> Iterator[Finding]:
-    """Find folders that cannot be listed, and what is neither a folder nor a regular file."""
+    """Find folders that cannot be listed, and entries that are neither folders nor regular files."""
     for path, why in sorted(checkpoint.listing.unreadable.items()):
         if path in checkpoint.folders:
             yield unreadable(path or checkpoint.root, why)
@@ -56,7 +55,7 @@ def listed(checkpoint: CheckpointSnapshot) -> Iterator[Finding]:
 
 
 def is_checkpoint(checkpoint: CheckpointSnapshot) -> Iterator[Finding]:
-    """Find out that a folder is no checkpoint, and what it is instead."""
+    """Find out whether a folder is not a checkpoint, and what it is instead."""
     inside = sorted({folder.split("/")[0] for folder in checkpoint.folders if folder} | set(checkpoint.folders[""]))
     if {"metadata", *_FOLDERS} & set(inside) or "" in checkpoint.listing.unreadable:
         return
@@ -65,9 +64,9 @@ def is_checkpoint(checkpoint: CheckpointSnapshot) -> Iterator[Finding]:
     nested = sorted({folder.rpartition("/offsets")[0] for folder in checkpoint.folders if folder.endswith("/offsets")})
     if nested:
         command = f"respool checkpoint verify {shlex.quote(f'{root}/{nested[0]}')}"
-        yield Finding(f"{what}, but holds some: {few(nested)}.", f"Name one of them: {command}")
+        yield Finding(f"{what}, but contains checkpoints: {few(nested)}.", f"Name one of them: {command}")
     elif "_delta_log" in inside or "_spark_metadata" in inside:
-        yield Finding(f"{what}, but a table that a query writes.", "Name the folder in the query's checkpointLocation.")
+        yield Finding(f"{what}, but a table written by a query.", "Name the folder in the query's checkpointLocation.")
     elif inside:
         expected = "expected the file metadata and the folders offsets and commits."
         yield Finding(f"{what}: it holds {few(inside)}; {expected}", "Check the path.")
@@ -86,13 +85,13 @@ def misplaced(checkpoint: CheckpointSnapshot) -> Iterator[Finding]:
                 if layout.operator(name) is not None:
                     yield Finding(f"{folder}/{name} is a file; expected a folder.", _COPY)
     if "metadata" in checkpoint.folders:
-        yield Finding("metadata is a folder; expected a file.", "Move it away, and put the file back from a copy.")
+        yield Finding("metadata is a folder; expected a file.", "Move it away, and restore the file from a copy.")
 
 
 def leftovers(
     checkpoint: CheckpointSnapshot, stale: list[str], orphans: list[str], vanished: list[str]
 ) -> Iterator[Finding]:
-    """Find what is of no use any more; most of it does no harm."""
+    """Find files that are no longer used; most of them are harmless."""
     unfinished_files, alone = [], []
     local = local_path(checkpoint.root) is not None
     for folder, names in sorted(checkpoint.folders.items()):
@@ -106,16 +105,16 @@ def leftovers(
                 unfinished_files.append(path)
             elif companion and _main_file(name) not in there and name[:-4] not in there:
                 if local and name.startswith(".") and _blocks(checkpoint, folder, _main_file(name)):
-                    what = f"{path} is the checksum of a file that is not there: Spark fails when it writes that file"
+                    what = f"{path} is the checksum of a missing file: Spark fails when it writes that file"
                     yield Finding(f"{what}, as if another query was running.", f"Delete {path}.")
                 else:
                     alone.append(path)
     harmless = "Nothing: Spark ignores it. It may be deleted."
     for what, paths in (
         ("left by a process that was killed, or unfinished", unfinished_files),
-        ("the checksum of a file that is not there", alone),
+        ("the checksum of a missing file", alone),
         ("an SST that no zip needs", orphans),
-        ("not as it was written, by its hidden checksum, though Spark can read it", stale),
+        ("different from its hidden checksum, though Spark can read it", stale),
     ):
         if paths:
             remedy = "Nothing: Spark does not compare these checksums." if paths is stale else harmless
@@ -123,7 +122,7 @@ def leftovers(
             yield note(f"{count} {what}: {few(sorted(paths))}.", remedy)
     if vanished:
         what = f"{len(vanished):,} files vanished while they were checked: {few(vanished)}."
-        yield note(what, "The query seems to run. Verify again when it has stopped.")
+        yield note(what, "The query seems to be running. Verify again when it has stopped.")
 
 
 def _main_file(name: str) -> str:
@@ -131,7 +130,7 @@ def _main_file(name: str) -> str:
 
 
 def _blocks(checkpoint: CheckpointSnapshot, folder: str, name: str) -> bool:
-    """Return whether Spark will write a file and fail for the checksum of an older one, which it does not replace."""
+    """Return whether Spark will write this file and fail because of the old checksum, which it does not replace."""
     number = compact_log.number_of(name)
     if number is not None and folder in ("offsets", "commits"):
         return number >= checkpoint.next_batch and not checkpoint.has(folder, number)

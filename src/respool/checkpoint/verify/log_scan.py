@@ -1,4 +1,4 @@
-"""All of `offsets` and `commits`, read once, and only what checks need kept of it: there can be very many."""
+"""Read all of `offsets` and `commits` once and keep only what checks need: there can be very many files."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from respool.storage.folder import is_denied, reason
 
 _AT_A_TIME = 1000
 _PARTITIONS = "spark.sql.shuffle.partitions"
-_SINCE_4_2 = "spark.sql.streaming.stateStore.rowChecksum.enabled"  # a setting that older Sparks do not write
+_SINCE_4_2 = "spark.sql.streaming.stateStore.rowChecksum.enabled"  # a setting that older versions do not record
 _CODEC = "spark.sql.streaming.stateStore.compression.codec"
 
 _LOG = ("log", "")
@@ -20,14 +20,14 @@ _Marks = dict[str, dict[tuple[str, str], int]]
 
 
 class OffsetLogFacts(NamedTuple):
-    """What a file of `offsets` says, as far as checks need it.
+    """The facts about a file of `offsets` that checks need.
 
     Attributes:
         version: The version of its format.
         sources: The sources' names.
-        partitions: How many partitions the state has, if it says so.
+        partitions: How many partitions the state has; None when the file does not record it.
         log_ends: For each source of files, the newest entry of its log.
-        back: What went back since the batch before; None if nothing did.
+        back: What is behind the previous batch; None if nothing is.
     """
 
     version: int
@@ -38,7 +38,7 @@ class OffsetLogFacts(NamedTuple):
 
 
 class UnusableLogFile(NamedTuple):
-    """Why a file of a log cannot be used; `denied` when a permission is all that is missing."""
+    """Why a file of a log cannot be used; `denied` if only a permission is missing."""
 
     why: str
     denied: bool
@@ -47,16 +47,16 @@ class UnusableLogFile(NamedTuple):
 
 @dataclass(frozen=True)
 class LogScan:
-    """What `offsets` and `commits` say.
+    """The content of `offsets` and `commits`.
 
     Attributes:
         planned: By batch, the readable files of `offsets`.
         committed: The batches whose file in `commits` is readable.
         has_ids: Whether the newest commit names unique ids of the state: state format 2.
-        codec: What state files are compressed with.
-        repairs: Whether a Spark of 4.2 or later wrote the newest batch: it does without a damaged snapshot.
+        codec: The compression codec of state files.
+        repairs: Whether Spark 4.2 or later wrote the newest batch: it falls back to an older snapshot on its own.
         bad: By path, the files that cannot be used.
-        vanished: Files that were listed, but gone when they were to be read.
+        vanished: Files that were listed but no longer existed when they were read.
     """
 
     planned: Mapping[int, OffsetLogFacts]
@@ -69,11 +69,11 @@ class LogScan:
 
 
 def read_logs(checkpoint: CheckpointSnapshot, on_read: Callable[[int], None]) -> LogScan:
-    """Read all of both logs; `on_read` is told how many files were read since."""
+    """Read all of both logs; `on_read` is called with the number of files read since its last call."""
     planned: dict[int, OffsetLogFacts] = {}
     bad: dict[str, UnusableLogFile] = {}
     vanished: list[str] = []
-    known: dict[Any, Any] = {}  # what most files share is kept once
+    known: dict[Any, Any] = {}  # values that most files share are stored once
     newest: OffsetLogEntry | None = None
     marks: _Marks = {}
     for batch, entry in _parsed(checkpoint, "offsets", logs.parse_offset_log, bad, vanished, on_read):
@@ -137,7 +137,7 @@ def _facts(
 
 
 def _marks(entry: OffsetLogEntry) -> _Marks:
-    """Return how far each source was read, as numbers that never go back."""
+    """Return how far each source was read, as numbers that never decrease."""
     marks: _Marks = {}
     for source in entry.sources:
         match positions.kind_of(source.end):
@@ -151,7 +151,7 @@ def _marks(entry: OffsetLogEntry) -> _Marks:
 
 
 def _back(was: _Marks, now: _Marks) -> str | None:
-    """Return what went back from one batch to the next, though it must not."""
+    """Return which mark decreased from one batch to the next; None if none did."""
     for source, marks in now.items():
         old = was.get(source, marks)
         for part, mark in marks.items():

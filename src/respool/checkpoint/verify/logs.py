@@ -18,14 +18,14 @@ from respool.storage.folder import is_denied, reason
 from respool.text import number_range
 
 _UUID = re.compile(r"[0-9a-fA-F]{1,8}(-[0-9a-fA-F]{1,4}){3}-[0-9a-fA-F]{1,12}")
-_IN_TIME = "Nothing. Spark deletes it in time."
+_EVENTUALLY = "Nothing. Spark deletes it eventually."
 
 
 def metadata(checkpoint: CheckpointSnapshot, sound: Soundness) -> Iterator[Finding]:
     """Find out whether `metadata` holds the query's id."""
     command = rewind(checkpoint.root, sound.newest() or 0, "--new-query-id")
-    sinks = "A Delta table or a file sink knows the query by its id: put the old one back if there is one."
-    remedy = f"Put it back from a copy, or give the query a new id with: {command}. {sinks}"
+    sinks = "A Delta table or a file sink identifies the query by its id: for such a sink, restore the old id."
+    remedy = f"Restore it from a copy, or give the query a new id with: {command}. {sinks}"
     if sound.unknown is not None:
         remedy = sound.remedy()
     if not checkpoint.offsets:
@@ -41,7 +41,7 @@ def metadata(checkpoint: CheckpointSnapshot, sound: Soundness) -> Iterator[Findi
         yield unreadable("metadata", why) if is_denied(error) else Finding(f"metadata {why}.", remedy)
         return
     if not _UUID.fullmatch(query_id):
-        yield Finding(f"metadata holds the id {query_id!r}, which is no UUID: Spark does not start.", remedy)
+        yield Finding(f"metadata holds the id {query_id!r}, which is not a UUID: Spark does not start.", remedy)
 
 
 def offsets(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
@@ -52,10 +52,9 @@ def offsets(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
         lost = number_range(batch + 1, min(batch + 2, newest + 1))
         yield _damaged(known, sound, f"offsets/{batch}", bad, batch >= newest - 1, f"batches {lost}")
     if is_async(known):
-        what = (
-            f"offsets and commits have gaps, as async progress tracking leaves them; offsets/{newest - 1} is not there."
-        )
-        how = "Start the query with asyncProgressTrackingEnabled, as it ran: without it Spark asks for that file."
+        what = "offsets and commits have gaps, as async progress tracking leaves them; "
+        what += f"offsets/{newest - 1} does not exist."
+        how = "Start the query with asyncProgressTrackingEnabled, as it ran: without it Spark needs that file."
         yield note(what, how)
         return
     for first, last in _gaps(batches):
@@ -82,7 +81,7 @@ def commits(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
 
 
 def writer(known: CheckpointScan) -> Iterator[Finding]:
-    """Find out whether a Spark wrote the checkpoint that respool is not tested with."""
+    """Find out whether a Spark version wrote the checkpoint that respool is not tested with."""
     with suppress(CheckpointError):
         warning = provenance.writer_of(known.checkpoint.newest_planned()).warning
         if warning is not None:
@@ -91,7 +90,7 @@ def writer(known: CheckpointScan) -> Iterator[Finding]:
 
 
 def order(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
-    """Find out whether the logs fit each other."""
+    """Find out whether the logs are consistent with each other."""
     checkpoint, logs_ = known.checkpoint, known.logs
     newest = checkpoint.offsets[-1] if checkpoint.offsets else -1
     last = checkpoint.commits[-1] if checkpoint.commits else -1
@@ -115,7 +114,7 @@ def order(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
         status = Finding if batch == newest else note
         remedy = sound.remedy(batch) if batch == newest else "Nothing: a start does not need it."
         if entry.back is not None:
-            what = f"offsets/{batch} goes back behind the batch before: {entry.back}. Were files of two runs mixed?"
+            what = f"offsets/{batch} is behind the previous batch: {entry.back}. Were files of two runs mixed?"
             yield status(what, remedy)
         before = logs_.planned.get(batch - 1)
         if before and entry.version == before.version == 1 and len(entry.sources) != len(before.sources):
@@ -125,7 +124,7 @@ def order(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
 
 
 def is_async(known: CheckpointScan) -> bool:
-    """Return whether the gaps in the logs are those that async progress tracking leaves: more gaps than batches."""
+    """Return whether the gaps in the logs are those of async progress tracking: more gaps than batches."""
     batches, committed = known.checkpoint.offsets, set(known.checkpoint.commits)
     steps = len(batches) - 1
     runs = len(spans(batches))
@@ -138,9 +137,8 @@ def _uncommitted(known: CheckpointScan, sound: Soundness, newest: int) -> Iterat
     now, before = planned.get(newest), planned.get(newest - 1)
     if now and before and newest > 0:
         if now.partitions is not None and before.partitions is not None and now.partitions != before.partitions:
-            what = (
-                f"offsets/{newest} begins a repartition from {before.partitions} to {now.partitions} that was not ended"
-            )
+            counts = f"from {before.partitions} to {now.partitions}"
+            what = f"offsets/{newest} starts a repartition {counts} that was not finished"
             yield Finding(f"{what}: Spark does not start.", sound.remedy(newest))
             return
         if now.partitions is None or before.partitions is None:
@@ -157,7 +155,7 @@ def _no_partitions(known: CheckpointScan, newest: int) -> Iterator[Finding]:
     if planned is not None and planned.partitions is None and known.checkpoint.stores:
         count = len({store.partition for store in known.checkpoint.stores})
         what = f"offsets/{newest} does not say how many partitions the state has; there are {count}."
-        how = f"Start with spark.sql.shuffle.partitions={count}: with fewer, Spark loses state without a word."
+        how = f"Start with spark.sql.shuffle.partitions={count}: with fewer, Spark loses state silently."
         yield note(what, how)
 
 
@@ -172,9 +170,9 @@ def _damaged(
     if bad.denied:
         return unreadable(path, bad.why)
     if not needed:
-        return Finding(f"{path} {bad.why}. A start does not need it; {lost} cannot be rewound to.", _IN_TIME)
+        return Finding(f"{path} {bad.why}. A start does not need it; {lost} cannot be rewound to.", _EVENTUALLY)
     if bad.unknown:
-        use = "A newer Spark wrote it: start the query with that one, and use a respool made for it."
+        use = "A newer Spark wrote it: start the query with that Spark, and use a respool that supports it."
         return Finding(f"{path} {bad.why}.", use)
     return Finding(f"{path} {bad.why}.", sound.remedy())
 

@@ -1,4 +1,4 @@
-"""Check all that a restart relies on, and all that a rewind to a kept batch relies on. Nothing is changed."""
+"""Check everything that a restart, or a rewind to a kept batch, relies on. Nothing is changed."""
 
 from collections.abc import Callable, Iterable
 
@@ -13,7 +13,7 @@ from respool.checkpoint.verify.state_scan import StateScan, read_state
 from respool.findings import CheckResult, Finding, check
 from respool.format import layout, state_files
 
-_NEWEST = 2  # of so many files of each log the hidden checksums are compared
+_NEWEST = 2  # files of each log whose hidden checksums are compared
 
 __all__ = ["CheckResult", "Finding", "verify"]
 
@@ -23,15 +23,15 @@ def verify(
     deep: bool = True,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[CheckResult, ...]:
-    """Return what was checked, each thing ok or what is amiss and what to do.
+    """Return the result of each check, with findings and their remedies.
 
-    When a change is half done, a folder cannot be listed, or the folder is no checkpoint, only that is told: the rest
-    could not be judged.
+    When a change is unfinished, a folder cannot be listed, or the folder is not a checkpoint, only that is reported:
+    the rest could not be judged.
 
     Args:
         checkpoint: The checkpoint.
-        deep: Read the bytes of all state files, too.
-        on_progress: Called with how many files were read, of how many.
+        deep: Also read the bytes of all state files.
+        on_progress: Called with the number of files read and their total number.
     """
     first = [
         check("unfinished changes", folder.unfinished(checkpoint)),
@@ -88,7 +88,7 @@ def _read(checkpoint: CheckpointSnapshot, deep: bool, on_progress: Callable[[int
 
 
 def _changed(checkpoint: CheckpointSnapshot) -> list[str]:
-    """Return the files a start reads first that are not as Spark wrote them, by their hidden checksums."""
+    """Return the files that a start reads first whose hidden checksums do not match."""
     paths = ["metadata", *(f"offsets/{batch}" for batch in checkpoint.offsets[-_NEWEST:])]
     paths += [f"commits/{batch}" for batch in checkpoint.commits[-_NEWEST:]]
     checksums = {path: layout.hidden_checksum(path) for path in paths}

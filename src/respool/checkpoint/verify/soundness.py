@@ -1,4 +1,4 @@
-"""Which batches can be rewound to so that a restart finds all it needs there, undamaged."""
+"""Which batches are sound: after a rewind to them, a restart has all files that it needs, undamaged."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,13 +17,13 @@ from respool.format.model import SNAPSHOTS, InclusiveRange, StateFile, StateStor
 
 @dataclass(frozen=True)
 class CheckpointScan:
-    """All that is known of a checkpoint, once it was read.
+    """The results of reading a whole checkpoint.
 
     Attributes:
         checkpoint: The checkpoint.
-        logs: What its logs say.
-        state: What is wrong with its state files.
-        sources: The logs of its sources of files.
+        logs: The content of its logs.
+        state: The damage in its state files.
+        sources: The logs of its file sources.
     """
 
     checkpoint: CheckpointSnapshot
@@ -54,13 +54,13 @@ class CheckpointScan:
 
     @cached_property
     def unknown(self) -> str | None:
-        """What respool does not know of the checkpoint, so that no batch can be called sound; None for nothing."""
+        """What respool does not support in the checkpoint, so that no batch can be called sound; None if nothing."""
         provider = self.checkpoint.unknown_provider
         if provider is not None:
             return provenance.unreadable(provider)
         unread = [path for path, bad in self.logs.bad.items() if bad.unknown]
         unread += [flaw.path for flaw in self._flaws if flaw.unknown]
-        return f"{unread[0]} is of a version that respool does not know" if unread else None
+        return f"{unread[0]} has a format version that respool does not support" if unread else None
 
     @cached_property
     def _flaws(self) -> list[operator_files.OperatorFlaw]:
@@ -71,16 +71,16 @@ class CheckpointScan:
 
     @cached_property
     def newest_now(self) -> int:
-        """The newest batch in `offsets`, listed anew: a query that runs has gone on since the first listing."""
+        """The newest batch in `offsets`, listed again: a running query has continued since the first listing."""
         return max(layout.batches(self.checkpoint.files.names("offsets")), default=-1)
 
     def partitions(self, version: int) -> int | None:
-        """Return how many partitions a version of the state has, as far as the checkpoint says."""
+        """Return how many partitions a version of the state has; None when the checkpoint does not record it."""
         planned = self.logs.planned.get(version - 1)
         return planned.partitions if planned else None
 
     def expected(self, partitions: int | None) -> list[StateStore]:
-        """Return the stores that must be there; one that is not comes without files."""
+        """Return the stores that must exist; a store that is missing has no files."""
         return reachability.stores_of(self.checkpoint, self.operators, partitions, self.stores.values())
 
     def undamaged(self, store: StateStore) -> StateStore:
@@ -88,7 +88,7 @@ class CheckpointScan:
         return replace(store, files=tuple(file for file in store.files if self.damage(store, file) is None))
 
     def damage(self, store: StateStore, file: StateFile) -> str | None:
-        """Return what is wrong with a file of a store."""
+        """Return the damage of a file of a store; None if it has no damage."""
         return self.state.damaged.get(f"{store.folder}/{file.name}")
 
 
@@ -96,18 +96,18 @@ class Soundness:
     """Which batches are sound."""
 
     def __init__(self, known: CheckpointScan) -> None:
-        """Take what is known; nothing is worked out yet."""
+        """Keep the scan; nothing is computed yet."""
         self._known = known
         self._common: dict[int | None, list[InclusiveRange]] = {}
         self._newest: dict[int, int | None] = {}
 
     @property
     def unknown(self) -> str | None:
-        """What respool does not know of the checkpoint; None for nothing."""
+        """What respool does not support in the checkpoint; None if nothing."""
         return self._known.unknown
 
     def newest(self, most: int | None = None) -> int | None:
-        """Return the newest sound batch, of those up to `most` if that is given; 0 is not counted."""
+        """Return the newest sound batch, at most `most` if that is given; None if only batch 0 is sound."""
         checkpoint = self._known.checkpoint
         if self.unknown is not None:
             return None
@@ -118,20 +118,20 @@ class Soundness:
         return self._newest[most]
 
     def remedy(self, most: int | None = None) -> str:
-        """Return what to do when the checkpoint cannot be used as it is."""
+        """Return the remedy when the checkpoint cannot be used as it is."""
         root = self._known.checkpoint.root
         if self._known.unknown is not None:
-            return f"Put it back from a copy. Which batch is sound cannot be known: {self._known.unknown}."
+            return f"Restore it from a copy. Which batch is sound is unknown: {self._known.unknown}."
         if not self._known.checkpoint.offsets:
-            return "Put the checkpoint back from a copy, or start the query on an empty folder."
+            return "Restore the checkpoint from a copy, or start the query on an empty folder."
         batch = self.newest(most)
         if batch is None:
             over = verify_damage.rewind(root, 0)
-            return f"No kept batch is sound. Put the checkpoint back from a copy, or start over with: {over}"
-        return f"Go back to batch {batch}, the newest sound one: {verify_damage.rewind(root, batch)}"
+            return f"No kept batch is sound. Restore the checkpoint from a copy, or start over with: {over}"
+        return f"Rewind to batch {batch}, the newest sound batch: {verify_damage.rewind(root, batch)}"
 
     def is_sound(self, batch: int) -> bool:
-        """Return whether a restart would find all it needs after a rewind to a batch."""
+        """Return whether a restart would have all files that it needs after a rewind to a batch."""
         known, logs = self._known, self._known.logs
         last, before = logs.planned.get(batch - 1), logs.planned.get(batch - 2)
         if last is None or (batch > 1 and before is None) or batch - 1 not in logs.committed:
@@ -164,7 +164,7 @@ class Soundness:
         known = self._known
         versions = state_versions.loadable(known.checkpoint, known.undamaged(store))
         if known.logs.repairs:
-            return versions  # it goes back to an older snapshot by itself
+            return versions  # Spark falls back to an older snapshot on its own
         kept = state_versions.committed_files(known.checkpoint, store)
         snapshots = sorted({file.version for file in kept if file.kind in SNAPSHOTS})
         for file in kept:
@@ -182,7 +182,7 @@ def users(snapshots: Sequence[int], file: StateFile) -> InclusiveRange | None:
 
 
 def clip(span: InclusiveRange | None, within: Iterable[InclusiveRange]) -> list[InclusiveRange]:
-    """Return the parts of a span that lie in others."""
+    """Return the parts of a range that lie in other ranges."""
     return intersect([span], within) if span is not None else []
 
 

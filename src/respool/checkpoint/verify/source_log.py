@@ -1,4 +1,4 @@
-"""Whether Spark can read the log of a source of files, as it does at every start."""
+"""Whether Spark can read the log of a file source, as it does at every start."""
 
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import CheckpointError
@@ -7,24 +7,20 @@ from respool.storage.folder import is_denied, reason
 
 
 class SourceLogs:
-    """The logs of the sources of files; a log file is read when it is asked for, once."""
+    """The logs of the file sources; each log file is read on first use, once."""
 
     def __init__(self, checkpoint: CheckpointSnapshot) -> None:
-        """Take the checkpoint; nothing is read yet."""
+        """Keep the checkpoint; nothing is read yet."""
         self._checkpoint = checkpoint
         self._known: dict[str, str | None] = {}
         self.denied: set[str] = set()
 
     def newest(self, source: str) -> int:
-        """Return the newest entry of a source's log; -1 when there is none."""
+        """Return the newest entry of a source's log; -1 when the log is empty."""
         return max(self._entries(source).values(), default=-1)
 
     def wrong(self, source: str, last: int) -> tuple[str, str] | None:
-        """Return what Spark would miss if `last` was the newest entry: a path, and what is wrong with it.
-
-        Spark reads the entries from the newest compact one on. Which entries are compact it tells from the distance of
-        the last two.
-        """
+        """Return a log file that Spark could not read if `last` was the newest entry, and why; None if it could."""
         folder = f"sources/{source}"
         names = {name for name, number in self._entries(source).items() if number <= last}
         for name in compact_log.expected_files(names, last):

@@ -1,4 +1,4 @@
-"""Checks of what sources keep in a checkpoint."""
+"""Checks of the files that sources keep in a checkpoint."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from respool.storage.folder import is_denied, reason
 
 
 def sources(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
-    """Find out whether the sources' logs reach as far as the newest batch, and can be read."""
+    """Find out whether the sources' logs reach up to the newest batch, and can be read."""
     newest = max(known.logs.planned, default=None)
     if newest is None:
         return
@@ -25,12 +25,14 @@ def sources(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
         elif wrong is not None and wrong[0] in known.sources.denied:
             yield unreadable(wrong[0], "permission denied")
         elif wrong is not None:
-            yield Finding(f"{wrong[0]} {wrong[1]}: Spark cannot tell which input files it has read.", sound.remedy())
+            yield Finding(
+                f"{wrong[0]} {wrong[1]}: Spark cannot determine which input files it has read.", sound.remedy()
+            )
     yield from _kafka(known, newest)
 
 
 def _kafka(known: CheckpointScan, newest: int) -> Iterator[Finding]:
-    """Find out whether a Kafka source still knows where it began."""
+    """Find out whether the initial position of a Kafka source is kept."""
     try:
         planned = known.checkpoint.planned(newest)
     except CheckpointError:
@@ -41,7 +43,7 @@ def _kafka(known: CheckpointScan, newest: int) -> Iterator[Finding]:
         path = f"sources/{source.source}/0"
         what = None
         if "0" not in known.checkpoint.folders.get(f"sources/{source.source}", ()):
-            what = f"{path}, where the source began, is missing."
+            what = f"{path}, which holds the source's initial position, is missing."
         else:
             try:
                 logs.initial_offsets(path, known.checkpoint.files.read(path))
@@ -51,6 +53,6 @@ def _kafka(known: CheckpointScan, newest: int) -> Iterator[Finding]:
                     continue
                 what = f"{path} {reason(error)}."
         if what is not None and known.checkpoint.next_batch == 0:
-            yield Finding(f"{what} Batch 0 is to run again from there.", "Put it back from a copy.")
+            yield Finding(f"{what} Batch 0 starts there.", "Restore it from a copy.")
         elif what is not None:
-            yield note(what, "Nothing. A rewind to batch 0 would begin where startingOffsets says.")
+            yield note(what, "Nothing. A rewind to batch 0 would start at startingOffsets.")

@@ -1,4 +1,4 @@
-"""Checks of the state: that the next batch can load it, and what else is there."""
+"""Checks of the state: whether the next batch can load it, damage in older versions, and foreign files."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -20,7 +20,7 @@ _STOPS = "Spark's maintenance stops at it, and neither writes snapshots nor dele
 
 
 def operators(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
-    """Find out whether Spark can read what it needs of each operator."""
+    """Find out whether Spark can read the metadata and schemas that it needs of each operator."""
     checkpoint, batch = known.checkpoint, known.checkpoint.next_batch
     yield from _lost(known)
     for operator in known.operators:
@@ -43,7 +43,9 @@ def provider(known: CheckpointScan) -> Iterator[Finding]:
     if name is not None:
         yield unchecked(f"{provenance.unreadable(name)}. The state was not checked.", _ASK)
     elif known.checkpoint.stores and not state_stream.is_known(codec):
-        what = f"State files are compressed with {codec}, which respool cannot unpack: what is in them was not checked."
+        what = (
+            f"State files are compressed with {codec}, which respool cannot decompress: their content was not checked."
+        )
         yield unchecked(what, _ASK)
 
 
@@ -64,7 +66,7 @@ def next_state(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
 
 
 def older_state(known: CheckpointScan) -> Iterator[Finding]:
-    """Find damage that only a rewind would meet, and versions that are missing."""
+    """Find damage that only affects a rewind, and missing versions."""
     version = known.checkpoint.next_batch
     needed, lacking = set(), set()
     for store in known.expected(known.partitions(version)) if version else ():
@@ -91,16 +93,18 @@ def older_state(known: CheckpointScan) -> Iterator[Finding]:
         what = f"{path} is damaged: {why}. A start does not need it"
         if lost:
             batches = spans_text(lost)
-            yield Finding(f"{what}; the batches {batches} cannot be rewound to.", "Nothing. Spark deletes it in time.")
+            yield Finding(
+                f"{what}; the batches {batches} cannot be rewound to.", "Nothing. Spark deletes it eventually."
+            )
         else:
-            yield note(f"{what}, nor does a rewind.", "Nothing. Spark deletes it in time.")
+            yield note(f"{what}, nor does a rewind.", "Nothing. Spark deletes it eventually.")
     for store in known.stores.values():
         if store.folder not in lacking:
             yield from _missing(known, store)
 
 
 def stale_state(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
-    """Find state that does not belong to the batches there are."""
+    """Find state that does not belong to any existing batch."""
     checkpoint = known.checkpoint
     newest = checkpoint.offsets[-1] if checkpoint.offsets else -1
     if newest < 0:
@@ -113,17 +117,17 @@ def stale_state(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
         what = (
             f"{few(later)} {'is' if len(later) == 1 else 'are'} of batches after the newest, {newest}: when the query"
         )
-        yield Finding(f"{what} gets there, Spark may load them in place of its own state.", sound.remedy())
+        yield Finding(f"{what} reaches those batches, Spark may load them instead of its own state.", sound.remedy())
     partitions, version = known.partitions(checkpoint.next_batch), checkpoint.next_batch
     for (_, partition, _), store in sorted(known.stores.items()):
         if partitions is not None and partition >= partitions and any(file.version == version for file in store.files):
-            what = f"{store.folder} is as new as the others, though offsets/{version - 1} says {partitions} partitions"
-            how = "Was that number changed by hand? Put it back."
+            what = f"{store.folder} is as new as the others, though offsets/{version - 1} has {partitions} partitions"
+            how = "Was that number changed by hand? Restore it."
             yield Finding(f"{what}: its state would be lost.", how)
 
 
 def strange_files(known: CheckpointScan) -> Iterator[Finding]:
-    """Find files that Spark takes for its own, though it did not write them."""
+    """Find files that Spark treats as its own although it did not write them."""
     checkpoint = known.checkpoint
     aside = rewind(checkpoint.root, checkpoint.next_batch)
     for store in checkpoint.stores:
@@ -135,7 +139,7 @@ def strange_files(known: CheckpointScan) -> Iterator[Finding]:
             if kind in _BREAKS and not known.has_ids:
                 yield Finding(f"{path} is not one of Spark's files: {_BREAKS[kind]}.", move)
             elif known.has_ids and name in other:
-                yield note(f"{path} has no unique id, as the others have: Spark does not use it.", "Nothing.")
+                yield note(f"{path} has no unique id, unlike the others: Spark does not use it.", "Nothing.")
             else:
                 yield note(f"{path} is not one of Spark's files: {_STOPS}.", move)
 
@@ -146,17 +150,17 @@ def files_of(load: StateLoad) -> list[StateFile]:
 
 
 def _lost(known: CheckpointScan) -> Iterator[Finding]:
-    """Find operators of which nothing is left, though the newest commit names their state; only format 2 does."""
+    """Find operators without any file although the newest commit names their state; only format 2 does."""
     last = max(known.logs.committed, default=None)
     named = known.checkpoint.committed(last).state_ids if last is not None and known.has_ids else {}
     over = rewind(known.checkpoint.root, 0)
     for operator in sorted(set(named) - set(known.operators)):
-        how = f"Put it back from a copy, or start over with: {over}"
+        how = f"Restore it from a copy, or start over with: {over}"
         yield Finding(f"state/{operator} is missing, though commits/{last} names its state.", how)
 
 
 def _once_written(known: CheckpointScan, operator: int) -> Iterator[Finding]:
-    """Find what is amiss with the metadata of version 1 and the schemas of an operator."""
+    """Find problems with the metadata of version 1 and the schemas of an operator."""
     checkpoint, folder = known.checkpoint, f"state/{operator}/_metadata"
     path = f"{folder}/metadata"
     why = operator_files.flaw_of_metadata(checkpoint, path) if known.logs.committed else None
@@ -177,9 +181,9 @@ def _once_written(known: CheckpointScan, operator: int) -> Iterator[Finding]:
         elif flaw is not None and flaw.unknown:
             yield unchecked(f"{schema} {flaw.what}.")
         elif flaw is not None:
-            beside = f"{schema.rpartition('/')[0]}/.schema.crc"
+            checksum = f"{schema.rpartition('/')[0]}/.schema.crc"
             yield Finding(
-                f"{schema} {flaw.what}: Spark does not start.", f"Delete it, and {beside}: Spark writes it again."
+                f"{schema} {flaw.what}: Spark does not start.", f"Delete it, and {checksum}: Spark writes it again."
             )
         elif not there and known.logs.committed:
             how = "Nothing: Spark writes it again at the next start, without comparing it with the query."
@@ -192,10 +196,8 @@ def _flawed(flaw: OperatorFlaw, root: str, sound: Soundness) -> Finding:
     if flaw.unknown:
         return unchecked(f"{flaw.path} {flaw.what}.")
     if flaw.elsewhere:
-        copied = (
-            f"This checkpoint was copied or moved: put {root} in place of the old folder in {flaw.path}, and delete"
-        )
-        how = f"{copied} its .crc file. If it is only mounted elsewhere here, nothing is to be done."
+        copied = f"This checkpoint was copied or moved: replace the old folder by {root} in {flaw.path}, and delete"
+        how = f"{copied} its .crc file. If it is only mounted at another path here, nothing needs to be done."
         return Finding(f"{flaw.path} {flaw.what}.", how)
     return Finding(f"{flaw.path} {flaw.what}: Spark does not start.", sound.remedy())
 
@@ -211,7 +213,7 @@ def _falls_back(known: CheckpointScan, store: StateStore, version: int) -> bool:
 
 def _done_without(known: CheckpointScan, store: StateStore, file: StateFile) -> Finding:
     path = f"{store.folder}/{file.name}"
-    what = f"{path} is damaged: {known.damage(store, file)}. An older snapshot and all since then are there"
+    what = f"{path} is damaged: {known.damage(store, file)}. An older snapshot and all later increments exist"
     checkpoint = known.checkpoint
     if path in known.state.denied:
         return unreadable(path, "permission denied")
@@ -235,7 +237,7 @@ def _damaged(known: CheckpointScan, sound: Soundness, store: StateStore, file: S
 
 
 def _missing(known: CheckpointScan, store: StateStore) -> Iterator[Finding]:
-    """Find versions that are missing between others, though no batch's clean-up takes such."""
+    """Find missing versions between existing versions, which no clean-up of Spark's deletes."""
     checkpoint = known.checkpoint
     first = checkpoint.commits[0] + 1 if known.has_ids and checkpoint.commits else 0
     own = {file.version for file in state_versions.committed_files(checkpoint, store)}

@@ -1,4 +1,4 @@
-"""The bytes of all state files, read store by store, and what is wrong with them."""
+"""Read the bytes of all state files, store by store, and find the damage in them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -15,15 +15,15 @@ _BYTES_AT_A_TIME = 64 << 20
 
 @dataclass
 class StateScan:
-    """What is wrong with the files of state stores.
+    """The damage in the files of state stores.
 
     Attributes:
-        damaged: By path, the files that Spark cannot use, and why; a zip also for the sake of its SST files.
-        denied: Those of them for which only a permission is missing.
-        movable: The zips among them that a rewind sees to be damaged, and moves aside.
-        stale: Files whose hidden checksum does not fit, though Spark does not mind.
+        damaged: The files that Spark cannot use, each path with the reason; a zip also because of its SST files.
+        denied: The damaged files for which only a permission is missing.
+        movable: The damaged zips that a rewind recognizes as damaged and moves aside.
+        stale: Files whose hidden checksum does not match, which Spark ignores.
         orphans: SST files that no zip needs.
-        vanished: Files that were listed, but gone when they were to be read.
+        vanished: Files that were listed but no longer existed when they were read.
     """
 
     damaged: dict[str, str] = field(default_factory=dict)
@@ -35,11 +35,11 @@ class StateScan:
 
 
 def read_state(checkpoint: CheckpointSnapshot, codec: str, on_read: Callable[[int], None]) -> StateScan:
-    """Read every file of every store; `on_read` is told how many files were read since."""
-    reading = _Reading(checkpoint, codec, on_read)
+    """Read every file of every store; `on_read` is called with the number of files read since its last call."""
+    reader = _StoreReader(checkpoint, codec, on_read)
     for store in checkpoint.stores:
-        reading.read(store)
-    return reading.scan
+        reader.read(store)
+    return reader.scan
 
 
 def count(checkpoint: CheckpointSnapshot) -> int:
@@ -47,7 +47,7 @@ def count(checkpoint: CheckpointSnapshot) -> int:
     return sum(len(store.files) + len(_checked_tables(store)) for store in checkpoint.stores)
 
 
-class _Reading:
+class _StoreReader:
     def __init__(self, checkpoint: CheckpointSnapshot, codec: str, on_read: Callable[[int], None]) -> None:
         self.scan = StateScan()
         self._checkpoint = checkpoint
@@ -63,13 +63,13 @@ class _Reading:
         sizes = {name: facts[path].size for path, name in tables.items() if path in facts}
         wrong: dict[str, str] = {}  # SST files
         needed: set[str] = set()
-        sure = True  # whether all zips could be read
+        complete = True  # whether all zips could be read
         for path, verdict in self._verdicts(store, paths, facts):
             if path in tables:
                 if verdict.why is not None:
                     wrong[tables[path]] = verdict.why
                 continue
-            sure = sure and (verdict.why is None or not path.endswith(".zip"))
+            complete = complete and (verdict.why is None or not path.endswith(".zip"))
             uses = verdict.tables or {}
             needed.update(uses)
             lacks = _lacks(uses, sizes)
@@ -80,7 +80,7 @@ class _Reading:
                     self.scan.movable.add(path)
             elif verdict.stale:
                 self.scan.stale.append(path)
-        if sure:
+        if complete:
             self.scan.orphans += [path for path, name in sorted(tables.items()) if name not in needed]
 
     def _verdicts(
@@ -88,8 +88,8 @@ class _Reading:
     ) -> Iterator[tuple[str, FileDamage]]:
         names = {store.folder: set(self._checkpoint.folders[store.folder]), f"{store.folder}/SSTs": store.tables}
         for some in _groups(paths, facts):
-            beside = [companion for path in some for companion in _companions(path, names)]
-            read = self._checkpoint.files.read_many([*some, *beside])
+            checksums = [companion for path in some for companion in _companions(path, names)]
+            read = self._checkpoint.files.read_many([*some, *checksums])
             self._on_read(len(some))
             for path in some:
                 data = read[path]
@@ -105,7 +105,7 @@ class _Reading:
 
 
 def _groups(paths: Sequence[str], facts: Mapping[str, FileInfo]) -> Iterator[list[str]]:
-    """Yield paths that are read together, so that never more than some bytes are held."""
+    """Yield groups of paths that are read together, so that the memory used is limited."""
     some: list[str] = []
     held = 0
     for path in paths:
@@ -135,7 +135,7 @@ def _wrong(tables: Mapping[str, int], wrong: Mapping[str, str]) -> str | None:
 
 
 def _checked_tables(store: StateStore) -> list[str]:
-    """Return the SST files that have a checksum beside them; of others only the size is looked at."""
+    """Return the SST files that have a checksum file; of other SST files only the size is checked."""
     return sorted(
         name for name in store.tables if name.endswith(".sst") and layout.hidden_checksum(name) in store.tables
     )

@@ -165,7 +165,7 @@ def history(path: Where, home: Home = None, json: Json = False) -> None:
     columns = ("time", "what", "batch", "asked", "reason", "moved", "state", "id")
     table([render.history_row(change) for change in changes], columns, "respool has changed nothing here.")
     if pending is not None:
-        print_result(pending.cut_off(path))
+        print_result(pending.interruption(path))
 
 
 @app.command()

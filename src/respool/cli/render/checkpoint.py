@@ -13,7 +13,7 @@ from respool.text import labelled
 
 if TYPE_CHECKING:
     from respool.checkpoint.journal.apply import Leftover
-    from respool.operations.checkpoint import CheckpointReport, CheckpointStatus, PurgeResult
+    from respool.operations.checkpoint_results import CheckpointReport, CheckpointStatus, PurgeResult
     from respool.savepoint.manifest import SavepointManifest
 
 _WIDTH = 60  # of the timeline
@@ -131,7 +131,7 @@ def print_status(status: "CheckpointStatus", path: str) -> None:
     print_result(line("Batches", _kept_text(summary)))
     print_result(line("Rewind", rewind_line(summary)))
     if status.pending is not None:
-        print_result(line("Unfinished", status.pending.cut_off(path)))
+        print_result(line("Unfinished", status.pending.interruption(path)))
     for leftover in _leftover_lines(status.leftovers):
         print_result(line("Leftovers", f"{leftover}; the next change or `respool checkpoint purge {path}` deletes it"))
     if status.savepoints:

@@ -1,4 +1,4 @@
-"""Carrying a journal out: the fence, what was cut off, leftovers and purging; on small checkpoints."""
+"""Applying a journal: the fence, interrupted changes, leftovers and purging; on small checkpoints."""
 
 import threading
 from dataclasses import replace
@@ -69,7 +69,7 @@ def test_a_journal_is_carried_out_and_becomes_history(files: LocalWriter) -> Non
 
 def test_two_changes_cannot_be_made_together(files: LocalWriter) -> None:
     apply.begin(REWIND, files)
-    with pytest.raises(CheckpointError, match="Another change of this checkpoint is under way"):
+    with pytest.raises(CheckpointError, match="Another change to this checkpoint is in progress"):
         apply.apply(REWIND, files)
     assert history.pending(files) == REWIND
 
@@ -126,7 +126,7 @@ def test_a_query_that_was_started_half_way_is_reported_and_nothing_more_is_done(
     files.move("commits/4", "_respool/aside/ID/commits/4")
     files.delete("offsets/5")
     written(Path(files.root), {"offsets/5": "v1\n{}"})
-    with pytest.raises(CheckpointError, match="someone took its fence away and started the query"):
+    with pytest.raises(CheckpointError, match="its fence was deleted and the query was started"):
         apply.resume(REWIND, files)
     assert history.pending(files) == REWIND
     assert "4" in names(files, "offsets")

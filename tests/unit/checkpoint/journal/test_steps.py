@@ -1,4 +1,4 @@
-"""Journals: what they do, how they are taken back, and as text."""
+"""Journals: what they do, how they are undone, and as text."""
 
 import json
 from dataclasses import asdict, replace
@@ -127,12 +127,12 @@ def test_the_newest_batch_can_be_the_last_that_has_a_successor() -> None:
 
 @pytest.mark.parametrize("version", [0, 3])
 def test_a_journal_of_another_version_is_refused(version: int) -> None:
-    with pytest.raises(CheckpointError, match=f"of version {version}"):
+    with pytest.raises(CheckpointError, match=f"format version {version}"):
         from_json("here", changed(version=version))
 
 
 def test_a_plan_that_could_not_be_read_again_is_not_written() -> None:
-    with pytest.raises(CheckpointError, match="cannot be written down"):
+    with pytest.raises(CheckpointError, match="cannot be recorded"):
         to_json(replace(JOURNAL, steps=(Move("a\nb", "c", 1),)))
 
 
@@ -168,10 +168,10 @@ def test_moves_are_those_of_the_checkpoint_and_of_a_sink() -> None:
 )
 def test_an_interrupted_change_says_how_to_finish_or_undo_it(operation: Any, command: str) -> None:
     journal = replace(JOURNAL, operation=operation, request="WHAT")
-    text = journal.cut_off("PATH")
-    assert f"A {operation} of the checkpoint PATH was cut off" in text
+    text = journal.interruption("PATH")
+    assert f"A {operation} of the checkpoint PATH was interrupted" in text
     assert f"Finish it with: {command}" in text
-    assert ("take it back with: respool checkpoint undo PATH" in text) is (operation not in ("undo", "fork"))
+    assert ("undo it with: respool checkpoint undo PATH" in text) is (operation not in ("undo", "fork"))
     assert ("delete the folder" in text) is (operation == "fork")
 
 

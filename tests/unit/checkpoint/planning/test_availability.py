@@ -191,8 +191,8 @@ def test_kafka_that_ends_before_a_newer_savepoint_refuses_the_restore(tmp_path: 
     ends = savepoint.manifest.sources[0].end
     moved_back(folder, 5)
     short = kept(ends, more=-1)
-    assert "was the topic made anew?" in why(restore(savepoint, folder, short).refusals)
-    assert "was the topic made anew?" in why(forked(savepoint, tmp_path / "fork", short).refusals)
+    assert "was the topic deleted and created again?" in why(restore(savepoint, folder, short).refusals)
+    assert "was the topic deleted and created again?" in why(forked(savepoint, tmp_path / "fork", short).refusals)
     request = RewindRequest(ToBatch(savepoint.manifest.next_batch), allow_data_loss=True)
     assert not plan_restore(savepoint, opened(folder), str(folder), request, short).refusals
 
@@ -256,7 +256,7 @@ def test_a_source_with_bare_numbers_cannot_be_replayed(numbers: Path, store: Sav
     assert plan.readings[0].kind == "number"
     reasons = why(plan.refusals)
     assert "Memory and socket sources cannot be replayed" in reasons
-    assert "cannot be seen in the checkpoint" in reasons
+    assert "does not record which source it is" in reasons
     assert "--allow-data-loss" in reasons
     assert "Source 0     memory, socket or custom source, 2 → 13" in str(plans.RewindPlan("", plan))
     allowed = RewindRequest(ToBatch(3), allow_data_loss=True)

@@ -115,7 +115,9 @@ def test_a_time_means_the_first_batch_planned_at_it_or_after_it(kafka_checkpoint
         assert request.resolve(checkpoint, ToTime(at)) == batch
         assert request.resolve(checkpoint, ToTime(at - timedelta(milliseconds=1))) == batch
     late = datetime.fromtimestamp(times[checkpoint.offsets[-1]] / 1000 + 1, timezone.utc)
-    with pytest.raises(CheckpointError, match=r"No batch was planned at or after .*; the newest, at "):
+    with pytest.raises(
+        CheckpointError, match=r"No batch was planned at or after .*\. The newest batch was planned at "
+    ):
         request.resolve(checkpoint, ToTime(late))
 
 
@@ -234,7 +236,7 @@ def test_records_lost_to_retention_are_named(kafka_checkpoint: Path) -> None:
     assert not plan(kafka_checkpoint, goal, gone, allow_data_loss=True).refusals
 
     anew = replace(world, kept=KafkaRetention({key: 0 for key in keys}, {key: 1 for key in keys}))
-    assert "was the topic made anew?" in refused(plan(kafka_checkpoint, goal, anew))
+    assert "was the topic deleted and created again?" in refused(plan(kafka_checkpoint, goal, anew))
     assert "was the topic deleted?" in refused(
         plan(kafka_checkpoint, goal, replace(world, kept=KafkaRetention({}, {})))
     )
@@ -289,7 +291,7 @@ def test_a_log_of_files_that_was_compacted_stays_whole(tmp_path: Path) -> None:
             (log / name).unlink()
     assert (log / "9.compact").exists()
     made = plan(folder, ToBatch(3), allow_data_loss=True)
-    assert any("come in one batch" in note for note in made.notes)
+    assert any("are read in one batch" in note for note in made.notes)
     assert not [move for move in made.journal.moves if move.source.startswith("sources/")]
     later = plan(folder, ToBatch(12), allow_data_loss=True)
     assert [move for move in later.journal.moves if move.source.startswith("sources/")]
@@ -314,7 +316,9 @@ def test_an_unknown_version_is_refused_by_its_name(kafka_checkpoint: Path) -> No
     newest = opened(kafka_checkpoint).offsets[-1]
     file = kafka_checkpoint / "offsets" / str(newest - 1)
     file.write_text(file.read_text().replace("v1", "v9", 1))
-    with pytest.raises(CheckpointError, match=rf"offsets/{newest - 1} is of version v9; this respool knows v1, v2"):
+    with pytest.raises(
+        CheckpointError, match=rf"offsets/{newest - 1} has format version v9; this respool supports v1, v2"
+    ):
         plan(kafka_checkpoint, ToBatch(newest))
 
 
@@ -338,7 +342,7 @@ def test_a_damaged_snapshot_is_done_without_when_older_files_serve(tmp_path: Pat
 
 
 def offered(message: str) -> list[int]:
-    """The batches that a message offers in place of the one that was refused."""
+    """The batches that a message offers in place of the refused batch."""
     text = re.search(r"Batches that can: ([\d, to]+)", message)
     spans = [span.split(" to ") for span in text[1].rstrip(", ").split(", ")] if text else []
     return [batch for span in spans for batch in range(int(span[0]), int(span[-1]) + 1)]

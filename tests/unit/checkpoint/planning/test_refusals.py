@@ -131,7 +131,7 @@ def test_a_sink_that_would_not_take_the_batches(
 
 def test_a_blocked_sink_without_a_remedy_has_a_way_out() -> None:
     assert at_sink(request(), world(replay=ReplayOutcome("s", "t", "why"))) == [
-        Refusal("why", "Write to another place.")
+        Refusal("why", "Write to another location.")
     ]
 
 
@@ -164,7 +164,7 @@ def test_notes_say_what_moves_and_what_is_planned_again() -> None:
     assert result[0].startswith("A. ")
     assert result[1].startswith("B. ")
     assert "compacted" in result[2]
-    assert result[3:] == ["Batches after it are planned anew.", "a note"]
+    assert result[3:] == ["Later batches are planned again.", "a note"]
 
 
 # What sources have
@@ -209,7 +209,7 @@ def test_a_partition_that_kafka_does_not_have() -> None:
 def test_a_kafka_that_was_not_asked_is_noted() -> None:
     result = availability([kafka(10, 20)], {}, None)
     assert result.refusals == ()
-    assert "No Kafka broker was asked" in result.notes[0]
+    assert "Whether Kafka still has these records was not checked" in result.notes[0]
     assert availability([], {}, None).notes == ()
 
 
@@ -232,10 +232,10 @@ def test_input_files_that_are_gone_are_counted(tmp_path: Path) -> None:
 
 def test_input_files_that_are_unknown_or_cannot_be_checked_are_noted() -> None:
     (note,) = availability([files(1, 3)], {}, None).notes
-    assert "Which it has read since is not known" in note
+    assert "The files that it has read since are not recorded" in note
     unchecked = availability([files(1, 3)], {"0": Inputs(("hdfs://a/b",))}, None)
     assert unchecked.refusals == ()
-    assert "1 of the input files could not be looked up, such as hdfs://a/b" in unchecked.notes[1]
+    assert "1 of the input files could not be checked, such as hdfs://a/b" in unchecked.notes[1]
     assert "does not name all files" in availability([files(1, 3)], {"0": Inputs((), True)}, None).notes[0]
     assert availability([files(3, 3)], {"0": Inputs((), True)}, None).notes == ()
 

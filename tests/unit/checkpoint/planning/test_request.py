@@ -69,7 +69,7 @@ def test_a_target_that_is_not_there(tmp_path: Path, goal: request.RewindTarget, 
 
 
 def test_the_newest_time_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"the newest.*1970-01-01T00:00:05Z"):
+    with pytest.raises(CheckpointError, match=r"The newest .*1970-01-01T00:00:05Z"):
         request.resolve(small_checkpoint.kafka(tmp_path), ToTime(at(100)))
 
 

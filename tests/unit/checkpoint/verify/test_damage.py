@@ -77,8 +77,8 @@ def test_a_file_of_spark_is_whole_and_each_part_of_it_is_not(tmp_path: Path, kin
 def test_a_changed_byte_in_a_block_is_found() -> None:
     written = bytearray(lz4(RECORDS))
     written[30] ^= 1
-    assert state_stream.broken("delta", bytes(written)) == "a block of it does not fit its checksum"
-    assert damage.of("7.delta", bytes(written)).why == "a block of it does not fit its checksum"
+    assert state_stream.broken("delta", bytes(written)) == "a block of it does not match its checksum"
+    assert damage.of("7.delta", bytes(written)).why == "a block of it does not match its checksum"
 
 
 @pytest.mark.parametrize(("kind", "file"), [("hdfs", "14.delta"), ("join-families", "15.changelog")])
@@ -87,7 +87,7 @@ def test_the_checksum_of_a_block_that_spark_wrote_is_checked(tmp_path: Path, kin
     what: StateKind = "delta" if file.endswith("delta") else "changelog"
     assert state_stream.broken(what, bytes(written)) is None
     written[17] ^= 1  # the lowest byte of the checksum in the header of the first block
-    assert state_stream.broken(what, bytes(written)) == "a block of it does not fit its checksum"
+    assert state_stream.broken(what, bytes(written)) == "a block of it does not match its checksum"
 
 
 def hidden(data: bytes, size: int = 512) -> bytes:
@@ -99,7 +99,7 @@ def test_hadoops_checksums_are_compared_piece_by_piece() -> None:
     data = os.urandom(1300)
     assert state_files.checksum(data, hidden(data)) is None
     changed = data[:600] + bytes([data[600] ^ 1]) + data[601:]
-    assert state_files.checksum(changed, hidden(data)) == "its bytes from 512 on do not fit its hidden checksum file"
+    assert state_files.checksum(changed, hidden(data)) == "its bytes from 512 on do not match its hidden checksum file"
     assert state_files.checksum(data[:1024], hidden(data)) == "it is shorter than its hidden checksum file says"
     assert state_files.checksum(data + data, hidden(data)) is not None
     assert state_files.checksum(data, b"no checksums") is None
@@ -114,7 +114,7 @@ def test_sparks_checksums_are_compared() -> None:
         state_files.spark_checksum(data[:-1], json.dumps(facts).encode())
         == "it has 699 bytes, its checksum file says 700"
     )
-    assert state_files.spark_checksum(bytes(700), json.dumps(facts).encode()) == "it does not fit its checksum file"
+    assert state_files.spark_checksum(bytes(700), json.dumps(facts).encode()) == "it does not match its checksum file"
     assert state_files.spark_checksum(data, b"") == "its checksum file is damaged"
 
 
@@ -125,5 +125,5 @@ def test_a_schema_of_spark_is_whole_and_each_part_of_it_is_not(tmp_path: Path, k
     data = only_file(checkpoint, where).read_bytes()
     assert state_schema.families(data)
     for size in range(len(data)):
-        with pytest.raises(ValueError, match=r"it ends too soon|it begins with"):
+        with pytest.raises(ValueError, match=r"it ends too early|it begins with"):
             state_schema.families(data[:size])

@@ -82,8 +82,8 @@ def test_a_rewind_that_was_interrupted_is_clean_once_it_is_finished(copy: Callab
     [
         ([], "it is empty", "begins with batch 0"),
         (["notes.txt", "data/part-0.parquet"], "it holds data, notes.txt", "Check the path"),
-        (["table/_delta_log/0.json", "_delta_log/0.json"], "a table that a query writes", "checkpointLocation"),
-        (["visits/offsets/0", "visits/metadata"], "but holds some: visits", "/visits"),
+        (["table/_delta_log/0.json", "_delta_log/0.json"], "a table written by a query", "checkpointLocation"),
+        (["visits/offsets/0", "visits/metadata"], "but contains checkpoints: visits", "/visits"),
     ],
     ids=["empty", "foreign", "a table", "the folder above"],
 )
@@ -122,4 +122,4 @@ def test_what_may_not_be_read_is_named(originals: Callable[..., Path], path: str
     (finding,) = findings(checks, "broken")
     assert f"{checkpoint if path == '.' else path} cannot be read: " in finding.what
     assert "ermission denied" in finding.what
-    assert "Let this account read it" in finding.remedy
+    assert "Grant this account read access" in finding.remedy

@@ -45,8 +45,8 @@ LOGS = [
         "offsets of an unknown version",
         "changelog",
         lambda c: edited(c / "offsets/13", "v1\n", "v9\n"),
-        "offsets/13 is of version v9",
-        "start the query with that one",
+        "offsets/13 has format version v9",
+        "start the query with that Spark",
     ),
     Damage("predecessor missing", "hdfs", lambda c: gone(c / "offsets/12"), "offsets/12 is missing", to=12),
     Damage("predecessor empty", "rocksdb", lambda c: written(c / "offsets/12", ""), "offsets/12 is damaged", to=12),
@@ -98,10 +98,10 @@ LOGS = [
         lambda c: written(
             c / "offsets/14", re.sub(r'"batchWatermarkMs":\d+', '"batchWatermarkMs":5', (c / "offsets/14").read_text())
         ),
-        "offsets/14 goes back behind the batch before: the watermark",
+        "offsets/14 is behind the previous batch: the watermark",
         to=14,
     ),
-    Damage("a repartition not ended", "changelog", _repartition_begun, "offsets/13 begins a repartition", to=13),
+    Damage("a repartition not ended", "changelog", _repartition_begun, "offsets/13 starts a repartition", to=13),
     Damage(
         "a fault of Spark 4.2",
         "offsets-v2",
@@ -113,15 +113,17 @@ LOGS = [
         "the checksum of a commit that is gone",
         "hdfs",
         lambda c: (c / "commits/13").unlink(),
-        "commits/.13.crc is the checksum of a file that is not there: Spark fails when it writes that file",
+        "commits/.13.crc is the checksum of a missing file: Spark fails when it writes that file",
         "Delete commits/.13.crc",
     ),
     Damage(
-        "metadata lost", "hdfs", lambda c: gone(c / "metadata"), "The file metadata", "Put it back from a copy", to=14
+        "metadata lost", "hdfs", lambda c: gone(c / "metadata"), "The file metadata", "Restore it from a copy", to=14
     ),
     Damage("metadata empty", "ids", lambda c: written(c / "metadata", ""), "metadata is damaged", "new id", to=14),
     Damage("metadata not JSON", "rate", lambda c: written(c / "metadata", "x"), "metadata is damaged", "new id", to=14),
-    Damage("an id that is none", "rate", lambda c: written(c / "metadata", '{"id":"7"}'), "no UUID", "new id", to=14),
+    Damage(
+        "an id that is none", "rate", lambda c: written(c / "metadata", '{"id":"7"}'), "not a UUID", "new id", to=14
+    ),
 ]
 
 

@@ -30,7 +30,7 @@ SOURCES = [
         "Kafka's beginning lost",
         "kafka",
         lambda c: gone(c / "sources/0/0"),
-        "sources/0/0, where the source began, is missing",
+        "sources/0/0, which holds the source's initial position, is missing",
         "startingOffsets",
         status="note",
     ),

@@ -91,7 +91,7 @@ STATE = [
         "Spark's own checksum does not fit",
         "ids-changelog",
         lambda c: edited(only_file(c / STORE, "14_*.changelog.crc"), '"value":', '"value":1'),
-        "it does not fit its checksum file",
+        "it does not match its checksum file",
         to=13,
     ),
     Damage(
@@ -137,7 +137,7 @@ STATE = [
         "hdfs",
         lambda c: edited(c / "offsets/13", 'shuffle.partitions":"2"', 'shuffle.partitions":"1"'),
         "state/0/1 is as new as the others",
-        "Put it back",
+        "Restore it",
     ),
 ]
 
