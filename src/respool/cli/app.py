@@ -122,9 +122,9 @@ def main() -> None:
         if len(received) == 1:  # what follows must not interrupt the way out
             raise KeyboardInterrupt
 
-    for one in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(one) == signal.SIG_DFL:  # `nohup` ignores SIGHUP
-            signal.signal(one, interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # `nohup` ignores SIGHUP
+            signal.signal(number, interrupt)
     try:
         app()
     except SystemExit as end:
