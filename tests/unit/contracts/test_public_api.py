@@ -42,6 +42,10 @@ def test_every_error_is_public_and_says_when_it_is_raised() -> None:
         assert classes[name].__doc__
 
 
+def test_the_public_names_are_exactly_those_that_can_be_imported_lazily() -> None:
+    assert sorted(respool.__all__) == sorted({*respool._MODULES, "__version__"})
+
+
 def test_another_name_is_an_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Pipelines'"):
         respool.Pipelines  # noqa: B018
