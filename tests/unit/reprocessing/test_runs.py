@@ -181,5 +181,5 @@ def test_a_run_of_a_newer_respool_is_refused(runs: Runs, tmp_path: Path) -> None
     runs.write(runs.begin(plan_for(), TO, "mine"))
     file = tmp_path / "reprocess" / "mine" / "run.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 3}))
-    with pytest.raises(ReprocessError, match="of format 3; this respool supports 2"):
+    with pytest.raises(ReprocessError, match="it has format 3; this respool supports 2"):
         runs.begin(plan_for(), TO, "mine")
