@@ -212,7 +212,7 @@ def reprocess(
     An interrupted call is resumed by the same call: slices that were published are not computed again.
 
     >>> respool.reprocess(plan, run_id="again")
-    ReprocessRun('again', results=0, withdrawn=0)
+    ReprocessRun('again', results=6, withdrawn=0)
 
     Args:
         plan: The plan. If more records are archived meanwhile, they are included.

@@ -74,7 +74,7 @@ def test_help_lists_every_option(run: Run, command: str) -> None:
 TIMES = [
     (("yesterday", SPAN[1]), ("'yesterday' is not a time", "ISO 8601", "2024-01-01T01:00:00Z")),
     ((SPAN[0], "07:10"), ("'07:10' is not a time",)),
-    ((SPAN[1], SPAN[0]), (f"starts at {SPAN[1]} and ends at {SPAN[0]}", "Write the earlier one first.")),
+    ((SPAN[1], SPAN[0]), (f"starts at {SPAN[1]} and ends at {SPAN[0]}", "Write the earlier time first.")),
     ((SPAN[0], SPAN[0]), ("it is empty",)),
     (
         ("2025-03-30T02:30:00", "2025-03-30T04:00:00", "--timezone", "Europe/Paris"),

@@ -6,7 +6,6 @@ import typer
 
 from respool.cli.options import BROKEN, BootstrapServers, Commands, Home, Json, configured_pipeline, load
 from respool.cli.render.output import out_json, print_note, print_result, throttled, width
-from respool.operations.archive import DEFAULT_TABLE, Archive
 
 app = typer.Typer(
     cls=Commands, help="Look after the archive of all records.", no_args_is_help=True, rich_markup_mode=None
@@ -15,16 +14,19 @@ app = typer.Typer(
 TableOption = Annotated[
     str, typer.Option(metavar="PATH", help="The table; a relative path is one under the home's archive folder.")
 ]
+_DEFAULT = "visits_table"  # as that of respool.Archive
 
 
 @app.command()
 def show(
-    table: TableOption = DEFAULT_TABLE,
+    table: TableOption = _DEFAULT,
     hours: Annotated[bool, typer.Option("--hours", help="List the hours of event time, too.")] = False,
     home: Home = None,
     json: Json = False,
 ) -> None:
     """Show what an archive holds: records of each topic partition, gaps, doubled records, hours, files."""
+    from respool.operations.archive import Archive
+
     contents = Archive(table, settings=load(home=home)).contents(on_progress=throttled("files read"))
     if json:
         out_json(contents.to_json(hours=hours))
@@ -34,7 +36,7 @@ def show(
 
 @app.command()
 def verify(
-    table: TableOption = DEFAULT_TABLE,
+    table: TableOption = _DEFAULT,
     fix: Annotated[
         bool,
         typer.Option("--fix", help="Refill what Kafka has and the archive lacks, and remove doubled records."),
@@ -55,6 +57,8 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check that every record is there, once, and every file readable. Exit code 3 when something is wrong."""
+    from respool.operations.archive import Archive
+
     settings = load(home=home, bootstrap_servers=bootstrap_servers)
     archive = Archive(table, settings=settings)
     if fix:
@@ -79,12 +83,14 @@ def verify(
 
 
 @app.command()
-def optimize(table: TableOption = DEFAULT_TABLE, home: Home = None, json: Json = False) -> None:
+def optimize(table: TableOption = _DEFAULT, home: Home = None, json: Json = False) -> None:
     """Make few large files of the many small ones that small batches leave. Queries may run meanwhile.
 
     Every day of event time is a separate commit. An interruption loses no record; the same command compacts the days
     that remain.
     """
+    from respool.operations.archive import Archive
+
     result = Archive(table, settings=load(home=home)).compact(on_note=print_note)
     if json:
         out_json(result.to_json())

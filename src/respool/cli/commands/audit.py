@@ -23,9 +23,6 @@ from respool.cli.options import (
     load,
 )
 from respool.cli.render.output import out_json, print_note, print_plan, print_result, slices, width
-from respool.operations.reprocess import audit as compare
-from respool.operations.reprocess import plan_reprocess
-from respool.times import parse_duration
 
 
 def audit(
@@ -56,6 +53,10 @@ def audit(
     A result can be wrong, missing or unexpected; the late records behind each are printed. Exit code 3 when
     something differs and is not fixed.
     """
+    from respool.operations.reprocess import audit as compare
+    from respool.operations.reprocess import plan_reprocess
+    from respool.times import parse_duration
+
     settings = load(home=home, bootstrap_servers=bootstrap_servers, timezone=timezone, master=master)
     plan = plan_reprocess(
         configured_pipeline(pipeline, set_ or [], settings),

@@ -6,7 +6,6 @@ import typer
 
 from respool.cli.options import BROKEN, BootstrapServers, Home, Json, Master, Savepoints, load
 from respool.cli.render.output import out_json, print_note, print_result, width
-from respool.operations.diff import diff as compare
 
 
 def diff(
@@ -58,6 +57,8 @@ def diff(
 
     Rows are compared by their keys, the newest of each; columns by their values. Exit code 3 when something differs.
     """
+    from respool.operations.diff import diff as compare
+
     report = compare(
         a,
         b,

@@ -7,7 +7,6 @@ import typer
 
 from respool.cli.options import BootstrapServers, Home, Json, load
 from respool.cli.render.output import out_json, print_result
-from respool.operations.doctor import examine
 
 
 def check(
@@ -51,6 +50,8 @@ def check(
 
 def doctor(home: Home = None, bootstrap_servers: BootstrapServers = None, json: Json = False) -> None:
     """Check this machine: Java, Python, packages, jars, disk, broker. Exits with 1 if anything is broken."""
+    from respool.operations.doctor import examine
+
     checks = examine(load(home=home, bootstrap_servers=bootstrap_servers))
     if json:
         out_json([check.to_json() for check in checks])

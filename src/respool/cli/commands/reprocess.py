@@ -22,9 +22,6 @@ from respool.cli.options import (
     load,
 )
 from respool.cli.render.output import out_json, print_note, print_plan, print_result, slices
-from respool.operations.reprocess import plan_reprocess, preview
-from respool.operations.reprocess import reprocess as run_again
-from respool.times import parse_duration
 
 
 def reprocess(
@@ -63,6 +60,10 @@ def reprocess(
     separate headers. What was published in the span and is not among the results is withdrawn. A long span runs in
     slices: after an interruption, the same command resumes.
     """
+    from respool.operations.reprocess import plan_reprocess, preview
+    from respool.operations.reprocess import reprocess as run_again
+    from respool.times import parse_duration
+
     settings = load(home=home, bootstrap_servers=bootstrap_servers, timezone=timezone, master=master)
     plan = plan_reprocess(
         configured_pipeline(pipeline, set_ or [], settings),

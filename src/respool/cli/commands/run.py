@@ -7,7 +7,6 @@ import typer
 
 from respool.cli.options import BootstrapServers, Home, Json, Master, Savepoints, configured_pipelines, load
 from respool.cli.render.output import out_json, print_note
-from respool.operations.run import run as run_pipelines
 
 if TYPE_CHECKING:
     from respool.running.progress import BatchProgress
@@ -86,6 +85,8 @@ def run(
     While Kafka does not answer, the run waits, and resumes when it does. A pipeline that has failed for another reason
     ends alone, and the exit code is 1 when the run ends.
     """
+    from respool.operations.run import run as run_pipelines
+
     settings = load(
         home=home, bootstrap_servers=bootstrap_servers, timezone=timezone, master=master, savepoints=savepoints
     )
