@@ -315,7 +315,7 @@ def test_what_is_no_archive_is_refused(command: str, tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "other"), pa.table({"topic": ["a"]}))
     assert "is not an archive: it has no column partition" in refusal(str(tmp_path / "other"))
     (tmp_path / "empty" / "_delta_log").mkdir(parents=True)
-    assert "no Delta table" in refusal(str(tmp_path / "empty"))
+    assert "not a Delta table" in refusal(str(tmp_path / "empty"))
 
 
 def test_optimize_starts_no_spark_when_there_is_nothing_to_do(table: Path, tmp_path: Path) -> None:
