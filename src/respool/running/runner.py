@@ -42,6 +42,9 @@ class Runner:
     """Queries of several pipelines in one Spark application.
 
     Use it as a context manager: on leaving, every query has stopped and every checkpoint is released.
+
+    >>> runner = respool.start(pipeline, available_now=True)
+    >>> runner.stop()
     """
 
     def __init__(

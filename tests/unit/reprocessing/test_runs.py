@@ -11,8 +11,8 @@ import pytest
 from respool.archive.table import Size
 from respool.errors import ReprocessError
 from respool.pipeline.results import Windows
-from respool.reprocess.plan import ReprocessPlan, ReprocessRequest
-from respool.reprocess.runs import ReprocessManifest, ReprocessTask, Runs
+from respool.reprocessing.plan import ReprocessPlan, ReprocessRequest
+from respool.reprocessing.runs import ReprocessManifest, ReprocessTask, Runs
 from respool.sinks.protocol import folder_identity, kafka_identity
 from respool.times import Span
 from respool.visits.counts import visit_counts
@@ -181,5 +181,5 @@ def test_a_run_of_a_newer_respool_is_refused(runs: Runs, tmp_path: Path) -> None
     runs.write(runs.begin(plan_for(), TO, "mine"))
     file = tmp_path / "reprocess" / "mine" / "run.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 3}))
-    with pytest.raises(ReprocessError, match="of format 3; this respool supports 2"):
+    with pytest.raises(ReprocessError, match="it has format 3; this respool supports 2"):
         runs.begin(plan_for(), TO, "mine")
