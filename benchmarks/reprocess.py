@@ -31,11 +31,11 @@ from urllib.parse import unquote, urlparse
 from respool.archive.high_water import ArchivedOffsets
 from respool.archive.reader import ArchiveReader
 from respool.archive.table import COLUMNS, PARTITION_COLUMNS, Size
-from respool.reprocess.completeness import check_beginning, wait_until_archived
-from respool.reprocess.computation import Computation
-from respool.reprocess.job import ReprocessJob, preview
-from respool.reprocess.live import LiveQuery
-from respool.reprocess.plan import ReprocessPlan, ReprocessRequest, make_plan
+from respool.reprocessing.completeness import check_beginning, wait_until_archived
+from respool.reprocessing.computation import Computation
+from respool.reprocessing.job import ReprocessJob, preview
+from respool.reprocessing.live import LiveQuery
+from respool.reprocessing.plan import ReprocessPlan, ReprocessRequest, make_plan
 from respool.settings import Settings
 from respool.spark.session import session_for, spark_session
 from respool.testing import records_table

@@ -1,6 +1,8 @@
 """respool runs a Spark Structured Streaming pipeline, and runs it again."""
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from respool._version import __version__
@@ -11,9 +13,9 @@ if TYPE_CHECKING:
     from respool.checkpoint.journal.steps import Journal
     from respool.checkpoint.state.reader import StateRows
     from respool.checkpoint.summary import CheckpointSummary
+    from respool.comparing.model import Cutoff
+    from respool.comparing.report import DiffReport
     from respool.decoders.json import JsonDecoder
-    from respool.diff.model import Cutoff
-    from respool.diff.report import DiffReport
     from respool.errors import (
         BatchUnavailableError,
         BrokerError,
@@ -52,8 +54,8 @@ if TYPE_CHECKING:
     from respool.operations.state import StateChoices, StateQuery
     from respool.pipeline.definition import Pipeline
     from respool.pipeline.results import ArrivalDependent, Sessions, Windows
-    from respool.reprocess.audit_report import AuditReport
-    from respool.reprocess.plan import ReprocessPlan
+    from respool.reprocessing.audit_report import AuditReport
+    from respool.reprocessing.plan import ReprocessPlan
     from respool.running.progress import BatchProgress
     from respool.running.runner import Runner
     from respool.settings import Settings
@@ -145,7 +147,7 @@ _MODULES = {
     "ArchiveContents": "archive.model",
     "ArchiveReport": "operations.archive",
     "ArrivalDependent": "pipeline.results",
-    "AuditReport": "reprocess.audit_report",
+    "AuditReport": "reprocessing.audit_report",
     "BatchProgress": "running.progress",
     "BatchUnavailableError": "errors",
     "BrokerError": "errors",
@@ -161,11 +163,11 @@ _MODULES = {
     "CheckpointStatus": "operations.checkpoint_results",
     "CheckpointSummary": "checkpoint.summary",
     "ConsoleSink": "sinks.console",
-    "Cutoff": "diff.model",
+    "Cutoff": "comparing.model",
     "DamagedFileError": "errors",
     "DeltaSink": "sinks.delta",
     "DiffError": "errors",
-    "DiffReport": "diff.report",
+    "DiffReport": "comparing.report",
     "FileError": "errors",
     "Finding": "operations.check",
     "ForeignJournalError": "errors",
@@ -182,7 +184,7 @@ _MODULES = {
     "Refusal": "errors",
     "RepairResult": "operations.archive",
     "ReprocessError": "errors",
-    "ReprocessPlan": "reprocess.plan",
+    "ReprocessPlan": "reprocessing.plan",
     "ReprocessPreview": "operations.reprocess",
     "ReprocessRun": "operations.reprocess",
     "RespoolError": "errors",
@@ -224,3 +226,17 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return getattr(import_module(f"respool.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'respool' has no attribute {name!r}")
+
+
+class _Package(ModuleType):
+    """The package: its functions `diff` and `reprocess` have the names of subpackages.
+
+    When Python imports respool.diff, it sets the attribute `diff` of this module, which would hide the function.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _MODULES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,4 +1,4 @@
-"""The errors that respool raises on purpose.
+"""The errors that respool raises deliberately.
 
 RespoolError
 ├── UsageError         a call or a command line contradicts itself; the command exits with 2
@@ -24,8 +24,8 @@ RespoolError
 ├── ReprocessError     a span cannot be computed again, or not now
 └── DiffError          two outputs cannot be compared
 
-A class with fields makes its message from them, so that no caller needs to read a message: catch the class and read
-its fields. All errors can be pickled. Every message says what was found, what was expected and the next step. The
+A class with fields makes its message from them, so that no caller needs to parse a message: catch the class and read
+its fields. All errors can be pickled. Every message states what was found, what was expected and the next step. The
 command line prints it without a stack trace and exits with 1; a UsageError exits with 2.
 """
 
@@ -35,7 +35,7 @@ from typing import Protocol
 
 
 class RespoolError(Exception):
-    """The root of everything that respool raises on purpose."""
+    """The root of all errors that respool raises deliberately."""
 
 
 class UsageError(RespoolError):
@@ -86,7 +86,7 @@ class CheckpointError(RespoolError):
 
     @property
     def summary(self) -> str:
-        """What is wrong, to continue another sentence: without a full stop and without advice, where known."""
+        """What is wrong, as part of a sentence: without a full stop and without advice, where known."""
         return str(self)
 
 
@@ -94,8 +94,8 @@ class CheckpointNotFoundError(CheckpointError):
     """Raised when a location holds no checkpoint: nothing exists there, or it is something else.
 
     Attributes:
-        path: The location, as it was given.
-        problem: What is there instead; empty when nothing is known of it.
+        path: The location, as the caller named it.
+        problem: What exists there instead; empty when that is unknown.
         remedy: What to do about it.
     """
 
@@ -151,10 +151,10 @@ class PendingChange(Protocol):
 
     @property
     def operation(self) -> str:
-        """What it was: rewind, restore, fork, promote or undo."""
+        """Its kind: rewind, restore, fork, promote or undo."""
 
     def interruption(self, path: str) -> str:
-        """Return what to do about it, as a message."""
+        """Return the message about it, with the commands that finish or undo it."""
 
 
 class UnfinishedChangeError(CheckpointError):
@@ -185,7 +185,7 @@ class Refusal:
 
 
 class ChangeRefusedError(CheckpointError):
-    """Raised when a plan is to be applied that has reasons against it.
+    """Raised when a refused plan is applied.
 
     Attributes:
         refusals: The reasons, each with what to do about it.
@@ -288,7 +288,7 @@ class FileError(CheckpointError):
 
     Attributes:
         path: The file, relative to its checkpoint where that is known from the context.
-        problem: What is wrong with it, without a full stop.
+        problem: The problem, without a full stop.
         remedy: What to do about it; empty where that depends on the context.
     """
 
@@ -301,7 +301,7 @@ class FileError(CheckpointError):
 
     @property
     def predicate(self) -> str:
-        """What is wrong, to be read after the name of the file."""
+        """What is wrong, as a predicate that follows the path."""
         return self.problem
 
     @property
@@ -319,7 +319,7 @@ class DamagedFileError(FileError):
 
     @property
     def predicate(self) -> str:
-        """What is wrong, to be read after the name of the file."""
+        """What is wrong, as a predicate that follows the path."""
         return f"is damaged: {self.problem}"
 
 
@@ -344,7 +344,7 @@ class UnknownFormatVersionError(FileError):
 class UnreadableFileError(FileError):
     """Raised when a file or folder is missing, is not a regular file, or the filesystem refuses access to it.
 
-    The `problem` is to be read after the path, such as "is missing".
+    The `problem` is a predicate that follows the path, such as "is missing".
     """
 
 

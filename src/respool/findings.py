@@ -1,4 +1,4 @@
-"""What a check of a checkpoint found, and what to do about it."""
+"""The findings of checks, each with its remedy."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -6,20 +6,20 @@ from typing import Any, Literal
 
 CheckStatus = Literal["ok", "note", "unchecked", "broken"]
 _ORDER: tuple[CheckStatus, ...] = ("broken", "unchecked", "note")
-_MOST = 100  # findings that are told of one check
+_MOST = 100  # findings that are reported for one check
 _NEWER = "Use a respool made for the Spark that wrote it. Nothing was changed."
 READ_REMEDY = "Grant this account read access, or use an account that has it."
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it should be.
+    """A problem found by a check.
 
     Attributes:
         what: What was found, with the path.
         remedy: What to do.
-        status: `broken` if a restart, or a rewind to a batch that seems to be there, relies on it; `unchecked` if
-            respool cannot tell; else `note`.
+        status: `broken` if a restart, or a rewind to a kept batch, relies on it; `unchecked` if respool cannot check
+            it; else `note`.
     """
 
     what: str
@@ -29,11 +29,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One thing that was checked.
+    """The result of one check.
 
     Attributes:
         name: What was checked.
-        status: The worst of what was found; `ok` when nothing was.
+        status: The most severe status of its findings; `ok` without findings.
         findings: What was found.
     """
 
@@ -47,7 +47,7 @@ class CheckResult:
 
 
 def check(name: str, findings: Iterable[Finding]) -> CheckResult:
-    """Return a check of what was found."""
+    """Return the result of a check with its findings, the most severe first."""
     kept = sorted(findings, key=lambda finding: _ORDER.index(finding.status))
     status: CheckStatus = kept[0].status if kept else "ok"
     if len(kept) > _MOST:
@@ -57,10 +57,10 @@ def check(name: str, findings: Iterable[Finding]) -> CheckResult:
 
 
 def note(what: str, remedy: str) -> Finding:
-    """Return a finding that keeps nothing from working."""
+    """Return a finding that is harmless."""
     return Finding(what, remedy, "note")
 
 
 def unchecked(what: str, remedy: str = _NEWER) -> Finding:
-    """Return the finding of something that respool does not know: it may be whole, and nothing is to be deleted."""
+    """Return a finding about something that respool does not support: it may be intact, so do not delete it."""
     return Finding(what, remedy, "unchecked")

@@ -1,8 +1,8 @@
-"""What two places compare, as data: a kind, its fields and a version, in one canonical form.
+"""Identities: data that two places compare, as a kind, fields and a version in one canonical form.
 
-A sink, the way results relate to event time, a decoder, or a request is written down by its identity and compared by
-it later. Whatever can be spelled in several ways has one spelling here: durations, times, and the order of keys.
-Sentences are made for messages only; no code compares or parses them.
+A sink, the way results relate to event time, a decoder, or a request is recorded by its identity and compared by it
+later. Values that can be spelled in several ways have one canonical form: durations, times, and the order of keys.
+Sentences are only made for messages; no code compares or parses them.
 """
 
 import json
@@ -25,11 +25,11 @@ _SESSIONS_TEXT = re.compile(r"sessions with a gap of (?P<gap>.+)")
 
 @dataclass(frozen=True)
 class Identity:
-    """The identity of something that is written down.
+    """The identity of something that is recorded.
 
     Attributes:
-        kind: What it is, such as `kafka` or `windows`.
-        fields: What tells it from others of its kind: values of JSON, in canonical form.
+        kind: Its kind, such as `kafka` or `windows`.
+        fields: The JSON values, in canonical form, that distinguish it from others of its kind.
         version: The version of its fields. With `FROM_TEXT` it has only the fields that the sentence named.
     """
 
@@ -52,7 +52,7 @@ class Identity:
     def is_same(self, current: "Identity") -> bool:
         """Return whether `current` has this recorded identity.
 
-        An identity that was derived from a sentence is compared by the fields that it has.
+        An identity that was derived from a sentence is compared only by the fields that it has.
         """
         if self.version != FROM_TEXT:
             return self == current
@@ -61,7 +61,7 @@ class Identity:
         )
 
     def differences(self, current: "Identity") -> str:
-        """Return what tells `current` from this recorded identity, for messages."""
+        """Return how `current` differs from this recorded identity, for messages."""
         if self.kind != current.kind:
             return f"kind {self.kind}, not {current.kind}"
         names = [name for name in sorted(self.fields) if current.fields.get(name) != self.fields[name]]

@@ -1,4 +1,4 @@
-"""Paths on a local disk and URLs of other filesystems, told apart in one place."""
+"""Local paths and URLs of other filesystems: the one place that distinguishes them."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 
 def scheme_of(location: str) -> str | None:
-    """Return the scheme of a URL in lower case, as s3 of `s3://bucket/folder`; None for a path.
+    """Return the scheme of a URL in lower case, such as s3 for `s3://bucket/folder`; None for a path.
 
     `dbfs:/folder`, with one slash, is a URL, too. A scheme has two letters at least: `c:/folder` is a path.
     """
@@ -18,7 +18,7 @@ def scheme_of(location: str) -> str | None:
 
 
 def canonical_location(location: str) -> str:
-    """Return the one spelling of a path or URL, as two places compare it; a relative path stays relative."""
+    """Return the canonical form of a path or URL, for comparisons; a relative path stays relative."""
     if scheme_of(location) is not None:
         return location.rstrip("/")
     return str(Path(location).expanduser())
@@ -40,6 +40,6 @@ def local_path(location: str) -> Path | None:
 
 
 def absolute(location: str) -> str:
-    """Return a folder or URL as it is known from any folder."""
+    """Return an absolute path, or the URL itself."""
     path = local_path(location)
     return location.rstrip("/") if path is None else str(path.expanduser().absolute())

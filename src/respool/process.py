@@ -1,8 +1,8 @@
-"""A process in the background, known again by its id and its start time: an id alone is reused.
+"""A background process, identified by its id and its start time, because ids are reused.
 
-Run as a script, this file is the launcher: it detaches a child, which writes its own process file and becomes the
-program. So there is no moment at which the program runs and the file does not say so, whoever is killed when. It
-imports nothing but the standard library, to start at once.
+Run as a script, this file is the launcher: it detaches a child, which writes its own process file and then becomes the
+program. So the program never runs without being recorded in the file, whichever process is killed. The launcher imports
+only the standard library, to start fast.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ _UNKNOWN = f"unknown {os.getpid()} {time.time_ns()}"
 
 
 def launch(command: list[str], folder: Path, process_file: Path, output: Path) -> None:
-    """Start a program detached, in a session of its own, and return once it runs.
+    """Start a program detached, in its own session, and return once it runs.
 
     Args:
         command: The program, by its full path, and its arguments.
         folder: The folder it runs in.
-        process_file: Where it writes down which process it is; for `find`.
-        output: The file that takes its standard output and standard error, emptied first.
+        process_file: The file in which it records its process id and start time, for `find`.
+        output: The file for its standard output and standard error, truncated first.
 
     Raises:
         OSError: It could not be started.
@@ -68,7 +68,7 @@ def end(process_file: Path, patience: float) -> bool:
 
 
 def _signal(pid: int, number: int, process_file: Path, seconds: float) -> bool:
-    """Send a signal, and tell whether the process is gone by then."""
+    """Send a signal, and return whether the process ends within some seconds."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
     return _gone(process_file, seconds)
@@ -84,10 +84,10 @@ def _gone(process_file: Path, seconds: float) -> bool:
 
 
 def start_time(pid: int) -> str:
-    """Return when a process started, in words that no later process of this id has; empty when none runs."""
+    """Return when a process started, as text that no later process with this id has; empty when it does not run."""
     if _BOOT.exists():
         try:
-            # The name, in parentheses, may hold blanks. State is the 3rd field, threads the 20th, start time the 22nd.
+            # The name, in parentheses, may have spaces. State is the 3rd field, threads the 20th, start time the 22nd.
             fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
         except OSError:
             return ""
@@ -101,10 +101,10 @@ def start_time(pid: int) -> str:
 
 
 def machine() -> str:
-    """Return what identifies the machine on which a process id means something: its boot, and the container.
+    """Return an id of the machine on which process ids are valid: its boot and the container.
 
-    Containers of a machine share the id of its boot, but not their processes. Where the system has neither id, nothing
-    is known: every process has another answer.
+    Containers of a machine share its boot id, but not their processes. Where the system has no such ids, every process
+    returns another value.
     """
     try:
         return f"{_BOOT.read_text(encoding='ascii').strip()} {os.readlink('/proc/self/ns/pid')}"

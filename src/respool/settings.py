@@ -1,8 +1,8 @@
 """respool.toml, RESPOOL_* variables and flags become one frozen Settings.
 
-A flag wins over a variable, a variable over the file, the file over the default. An unknown key is an error wherever
-it stands. A secret need not be written down: a value of the `[kafka]` or `[spark]` table that starts with `env:` or
-`file:` is taken from that variable or file; an address, `file://…`, is left as it is.
+A flag takes precedence over a variable, a variable over the file, the file over the default. An unknown key is always
+an error. A secret need not be stored in the file: a value of the `[kafka]` or `[spark]` table that starts with `env:`
+or `file:` is read from that variable or file; an address, `file://…`, is not changed.
 """
 
 import errno
@@ -36,10 +36,10 @@ class Settings:
 
     Attributes:
         home: The folder of broker data, checkpoints, archive and logs.
-        bootstrap_servers: A Kafka that is already there; None for the embedded broker of the home.
+        bootstrap_servers: An existing Kafka cluster; None for the embedded broker of the home.
         master: Spark's master.
         timezone: The zone in which pipelines read times that name none, and write results; None for their own.
-        broker_port: The port wanted for the embedded broker.
+        broker_port: The preferred port of the embedded broker.
         ivy_settings: An ivysettings.xml that names another jar repository, for machines behind a mirror.
         savepoints: Where savepoints are kept, a folder or URL; None for `savepoints` under the home.
         kafka: Options of every Kafka client, by librdkafka's names or by Java's.
@@ -83,7 +83,7 @@ def load(
     """Return the settings of a command.
 
     Args:
-        flags: What the command line gave, by the names of Settings' fields; None values are left out.
+        flags: The command line's values, by the names of Settings' fields; None values are ignored.
         environ: The variables; the process's own by default.
         folder: Where to look for respool.toml; the working folder by default.
     """
@@ -122,10 +122,10 @@ def _home(home: Path, folder: Path) -> Path:
 
 
 def check_timezone(name: str) -> str:
-    """Return `name` when it is a time zone that Python and Spark know, and raise SettingsError otherwise."""
+    """Return `name` if Python and Spark support it as a time zone; raise SettingsError otherwise."""
     unknown = name in ("Factory", "localtime") or name.startswith(("posix/", "right/"))
     try:
-        ZoneInfo(name)  # far quicker than to list them all
+        ZoneInfo(name)  # far faster than to list all zones
     except (KeyError, ValueError, OSError):
         unknown = True
     if unknown:
@@ -218,7 +218,7 @@ def _pipelines(value: Any, file: Path) -> dict[str, dict[str, object]]:
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Undo TOML's reading of a bare dotted key (`security.protocol = …`) as nested tables."""
+    """Flatten nested tables, as which TOML parses a bare dotted key (`security.protocol = …`)."""
     flat: list[tuple[str, Any]] = []
     for key, value in table.items():
         name = f"{prefix}{key}"
@@ -245,14 +245,14 @@ def _secret(where: str, text: str, environ: Mapping[str, str], folder: Path) -> 
     return text
 
 
-MOST_BYTES = 2**20  # the certificates of all public authorities take a quarter of it
+MOST_BYTES = 2**20  # four times the size of the certificates of all public authorities
 
 
 def read_small_text(file: Path) -> str:
     """Return the text of a regular file; a device, which may never end, and a pipe, which may block, are refused.
 
     Raises:
-        OSError: It cannot be read, is not a regular file, or is too large; `strerror` says which.
+        OSError: It cannot be read, is not a regular file, or is too large; `strerror` has the reason.
         UnicodeDecodeError: It is not UTF-8.
     """
     facts = file.stat()

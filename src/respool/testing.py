@@ -139,6 +139,7 @@ class _Stream:
         self.emitted: list[tuple[int, list[dict[str, Any]]]] = []
         self.progress: dict[int, BatchProgress] = {}
         self._crashes = 0
+        self._crashed = False
         self._session, self._pipeline, self._source, self._checkpoint = session, pipeline, source, checkpoint
         self.query = self._start()
 
@@ -149,9 +150,10 @@ class _Stream:
             try:
                 self.query.processAllAvailable()
                 break
-            except Exception as error:
-                if _CrashError.__name__ not in str(error):
+            except Exception:
+                if not self._crashed:
                     raise
+                self._crashed = False
                 self.query.stop()
                 self.query = self._start()
         reported = (progress.from_spark("", raw) for raw in self.query.recentProgress)
@@ -167,6 +169,7 @@ class _Stream:
         self.emitted.append((batch, results.toArrow().to_pylist()))
         if self._crashes:
             self._crashes -= 1
+            self._crashed = True
             raise _CrashError
 
 

@@ -11,7 +11,7 @@ _LABEL = 13  # characters in front of a text that has a label
 _NARROWEST = 12  # characters of a column that is folded
 
 # Control characters (C0, DEL and C1: they move the cursor, set titles, send answers), characters that reverse the
-# direction of what follows, separators of lines, and halves of surrogate pairs, which cannot be encoded.
+# text direction, line separators, and unpaired surrogates, which cannot be encoded.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 

@@ -1,7 +1,6 @@
-"""Times and durations as people write them.
+"""Parse and format times and durations.
 
-Every time that comes out of here is aware; every word that cannot be read is a SettingsError that shows how to write
-it.
+All returned times are aware; text that cannot be parsed raises a SettingsError that shows the expected format.
 """
 
 import re
@@ -30,16 +29,16 @@ class Span:
     end: datetime
 
     def text(self, zone: tzinfo) -> str:
-        """Return it for people, in a zone."""
+        """Return the span as text, in a zone."""
         start, end = self.start.astimezone(zone), self.end.astimezone(zone)
         return f"{time_text(start)} – {time_text(end)}"
 
 
 def parse_duration(text: str) -> timedelta:
-    """Return the duration that `text` names: 500ms, 20s, 10m, 2h, 1d, '15 minutes'.
+    """Return the duration in `text`, such as 500ms, 20s, 10m, 2h, 1d or '15 minutes'.
 
     Raises:
-        SettingsError: The text is no number followed by a unit.
+        SettingsError: The text is not a number followed by a unit.
     """
     match = _DURATION.fullmatch(text.strip().lower())
     unit = _UNIT_OF.get(match[2]) if match else None
@@ -55,7 +54,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def duration_text(duration: timedelta) -> str:
-    """Return the one canonical spelling of a duration, in its largest whole unit: `10 minutes` for 10m and 600 s."""
+    """Return the canonical form of a duration, in its largest whole unit: `10 minutes` for 10m and 600 s."""
     for unit in sorted(_UNITS, reverse=True):
         if duration >= unit and not duration % unit:
             count = duration // unit
@@ -65,10 +64,10 @@ def duration_text(duration: timedelta) -> str:
 
 
 def spark_interval(text: str) -> str:
-    """Return a duration of more than nothing as Spark reads it: Spark knows '10 minutes', but not 10m.
+    """Return a positive duration in Spark's syntax: Spark parses '10 minutes', but not 10m.
 
     Raises:
-        SettingsError: The text is no duration, or one of nothing.
+        SettingsError: The text is not a duration, or the duration is zero.
     """
     microseconds = parse_duration(text) // timedelta(microseconds=1)
     if not microseconds:
@@ -77,18 +76,18 @@ def spark_interval(text: str) -> str:
 
 
 def parse_time(text: str, zone: tzinfo) -> datetime:
-    """Return the moment that `text` names in ISO 8601, in `zone`.
+    """Return the time in `text`, in ISO 8601, converted to `zone`.
 
     Args:
         text: A date, or a date and a time, with an offset or without.
-        zone: How to read a time that names no offset, and the zone of what is returned.
+        zone: The zone of a time without an offset, and of the returned time.
 
     Raises:
         SettingsError: The text is not an ISO 8601 time, or names no offset and is skipped or ambiguous in the zone.
     """
     written = text.strip()
     try:
-        # Python 3.10 knows +00:00 but not Z.
+        # Python 3.10 parses +00:00 but not Z.
         time = datetime.fromisoformat(written[:-1] + "+00:00" if written[-1:] in ("Z", "z") else written)
         if time.tzinfo is not None:
             return time.astimezone(zone)
@@ -121,11 +120,11 @@ def parse_span(start: str, end: str, zone: tzinfo) -> Span:
 
     Args:
         start: Its first moment.
-        end: The moment behind it.
-        zone: How to read a time that names no offset.
+        end: Its end, exclusive.
+        zone: The zone of times without an offset.
 
     Raises:
-        SettingsError: A time is unreadable, does not exist or comes twice in the zone, or the end is not after the
+        SettingsError: A time cannot be parsed, does not exist or occurs twice in the zone, or the end is not after the
             start.
     """
     span = Span(*(parse_time(text, zone).astimezone(timezone.utc) for text in (start, end)))
@@ -145,6 +144,6 @@ def hour_of(time: datetime) -> datetime:
 
 
 def time_text(time: datetime) -> str:
-    """Return a time for people, as short as it is exact, with its offset."""
+    """Return a time as text, as short as possible without loss, with its offset."""
     seconds = "minutes" if not (time.second or time.microsecond) else "auto"
     return time.isoformat(" ", timespec=seconds).replace("+00:00", "Z")

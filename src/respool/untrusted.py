@@ -1,8 +1,8 @@
-"""Parse files that somebody else may have written.
+"""Parse files that another party may have written.
 
 Every JSON file that respool reads from a checkpoint, a savepoint, an archive or its home goes through `parse_json` and
-`Fields`: size, encoding, depth, types, ranges, file names and paths are checked here and nowhere else. Whatever is
-wrong raises `Malformed`, a ValueError; the caller turns it into its own error, which names the file and the next step.
+`Fields`: size, encoding, depth, types, ranges, file names and paths are checked here and nowhere else. Invalid
+content raises `Malformed`, a ValueError; the caller turns it into its own error with the file and the next step.
 """
 
 import json
@@ -20,7 +20,7 @@ LONG = 2**63 - 1  # the largest offset, batch id or time that the JVM can hold
 
 
 class Malformed(ValueError):
-    """The content of a file is not what it must be; the message says what was found and what was expected."""
+    """The content of a file is invalid; the message states what was found and what was expected."""
 
 
 def parse_json(data: bytes | str, max_bytes: int = MAX_BYTES) -> Any:
@@ -45,7 +45,7 @@ def parse_json(data: bytes | str, max_bytes: int = MAX_BYTES) -> Any:
 def relative_path(value: object) -> str:
     """Return a relative path with `/` between its parts that cannot lead out of its folder; raise Malformed otherwise.
 
-    Links are not this function's concern: the folder's reader and writer refuse to follow them.
+    This function does not check links: the folder's reader and writer refuse to follow them.
     """
     text = _path_text(value)
     if text.startswith("/") or any(part in ("", ".", "..") for part in text.split("/")):
@@ -241,7 +241,7 @@ def _path_text(value: object) -> str:
 
 
 def _check_depth_and_text(value: object) -> None:
-    """Raise Malformed for what is too deep, or has half of a character, which no file and no terminal can take."""
+    """Raise Malformed for values that are nested too deep or contain unpaired surrogates, which cannot be encoded."""
     level: list[object] = [value]
     depth = 0
     while level:
@@ -291,5 +291,5 @@ def _kind(value: object) -> str:
 
 
 def _excerpt(text: str) -> str:
-    """Return the start of a text as it can be printed anywhere."""
+    """Return the start of a text in ASCII."""
     return ascii(text if len(text) <= 60 else f"{text[:60]}…")

@@ -14,9 +14,9 @@ from respool.archive.sink import archive_pipeline
 from respool.archive.table import locate
 from respool.kafka.cluster import KafkaCluster
 from respool.pipeline.definition import Pipeline
-from respool.reprocess.computation import Computation
-from respool.reprocess.live import LiveQuery
-from respool.reprocess.plan import ReprocessPlan, ReprocessRequest, make_plan
+from respool.reprocessing.computation import Computation
+from respool.reprocessing.live import LiveQuery
+from respool.reprocessing.plan import ReprocessPlan, ReprocessRequest, make_plan
 from respool.running.options import RunOptions
 from respool.running.progress import BatchProgress
 from respool.running.runner import Runner

@@ -15,11 +15,11 @@ from respool.kafka.consumer import Record
 from respool.operations.reprocess import begin, plan_reprocess, settle
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.registry import find_pipeline
-from respool.reprocess.audit import audit
-from respool.reprocess.audit_report import AuditReport
-from respool.reprocess.job import ReprocessJob, reprocess
-from respool.reprocess.plan import ReprocessPlan
-from respool.reprocess.runs import ReprocessManifest, Runs
+from respool.reprocessing.audit import audit
+from respool.reprocessing.audit_report import AuditReport
+from respool.reprocessing.job import ReprocessJob, reprocess
+from respool.reprocessing.plan import ReprocessPlan
+from respool.reprocessing.runs import ReprocessManifest, Runs
 from respool.running.options import RunOptions
 from respool.running.runner import Runner
 from respool.settings import Settings

@@ -37,7 +37,7 @@ from respool.delta.log import DeltaLog
 from respool.errors import RespoolError
 from respool.local import broker_files
 from respool.pipeline.results import Windows
-from respool.reprocess.runs import Runs
+from respool.reprocessing.runs import Runs
 from respool.savepoint.store import SavepointStore
 from respool.sinks.address import FileAddress
 from respool.sinks.protocol import kafka_identity

@@ -18,7 +18,7 @@ from respool.kafka.offsets import OffsetRange, TopicPartition
 from respool.pipeline import registry, results
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.results import ArrivalDependent, Results, Sessions, Windows
-from respool.reprocess.live import read_live
+from respool.reprocessing.live import read_live
 from respool.running import claim
 from respool.settings import Settings
 from respool.sinks import protocol

@@ -82,6 +82,10 @@ class UnreadableFile:
 class ArchiveContents:
     """The contents of an archive.
 
+    >>> contents = respool.Archive("visits_table").contents()
+    >>> contents.records, contents.rejected, contents.files
+    (100, 0, 2)
+
     Attributes:
         table: Its path or URL.
         version: The version of the table that was read.

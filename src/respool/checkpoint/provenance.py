@@ -29,7 +29,7 @@ _OLDEST = "2.3 or older"
 
 
 @dataclass(frozen=True)
-class Writer:
+class WriterVersions:
     """The versions of Spark that can have written a batch.
 
     Attributes:
@@ -51,14 +51,14 @@ class Writer:
         )
 
 
-def writer_of(planned: OffsetLogEntry) -> Writer:
+def writer_of(planned: OffsetLogEntry) -> WriterVersions:
     """Return which versions of Spark can have written a batch."""
     if planned.version > 1:
-        return Writer("4.2 or later", True)
+        return WriterVersions("4.2 or later", True)
     for name, versions, tested in _SINCE:
         if f"{_PREFIX}{name}" in planned.conf:
-            return Writer(versions, tested)
-    return Writer(_OLDEST, False)
+            return WriterVersions(versions, tested)
+    return WriterVersions(_OLDEST, False)
 
 
 def unknown_provider(conf: Mapping[str, str]) -> str | None:

@@ -1,4 +1,4 @@
-"""From the names of files to state stores, and from a file to its companions.
+"""From file names to state stores, and from a file to its checksum files.
 
 state/<operator>/<partition>/[<store>/]<version>[_<uid>].{delta,snapshot,changelog,zip}
 state/<operator>/<partition>/[<store>/]SSTs/<number>-<uuid>.sst
@@ -14,7 +14,7 @@ from typing import cast
 from respool.format.model import StateFile, StateKind, StateStore
 
 _SMALL = "0|[1-9][0-9]{0,4}"  # operators and partitions
-_LONG = "0|[1-9][0-9]{0,17}"  # batches and versions; as long as no arithmetic with them overflows in the JVM
+_LONG = "0|[1-9][0-9]{0,17}"  # batches and versions; short enough that no arithmetic with them overflows in the JVM
 _STORE = re.compile(rf"state/({_SMALL})/({_SMALL})(?:/([^/]+))?")
 _FILE = re.compile(rf"({_LONG})(?:_([^.]+))?\.(delta|snapshot|changelog|zip)")
 _RUN = re.compile(rf"state/(?:{_SMALL})/(?:_metadata/v2|_stateSchema/[^/]+)")
@@ -32,7 +32,7 @@ def batches(names: Iterable[str]) -> tuple[int, ...]:
 
 
 def batch(name: str) -> int | None:
-    """Return the batch, or the entry of a log, whose number a name is; None for any other name."""
+    """Return the number of a batch or a log entry from its file name; None for any other name."""
     return int(name) if _BATCH.fullmatch(name) else None
 
 
@@ -58,13 +58,13 @@ def stores(folders: Mapping[str, list[str]]) -> tuple[StateStore, ...]:
 
 
 def state_file(name: str) -> StateFile | None:
-    """Return what a name says of a file of a state store; None when it is none."""
+    """Return a file of a state store from its name; None for any other name."""
     match = _FILE.fullmatch(name)
     return StateFile(int(match[1]), match[2], cast(StateKind, match[3]), name) if match else None
 
 
 def run_files(folders: Mapping[str, list[str]]) -> list[tuple[int, str]]:
-    """Return what a query wrote once in each of its runs, with the first batch of that run."""
+    """Return the files that a query writes once in each run, with the first batch of that run."""
     files = []
     for folder, names in folders.items():
         if _RUN.fullmatch(folder):
@@ -101,7 +101,7 @@ def is_companion(name: str) -> bool:
 
 
 def is_leftover(name: str) -> bool:
-    """Return whether a name is that of a file that a killed process did not finish; Spark ignores those."""
+    """Return whether a name is that of an unfinished file of a killed process; Spark ignores such files."""
     return name.startswith(".") and (".tmp" in name or name.endswith(".tmp.crc"))
 
 

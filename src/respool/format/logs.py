@@ -1,7 +1,7 @@
 """The text of `metadata`, `offsets`, `commits` and source logs: one function for each format version.
 
-A version that is not known here is refused by its name: guessing at a checkpoint's meaning loses data. Everything is
-read by type: see `respool.untrusted`.
+A version that is not supported is refused: a wrong guess at a checkpoint's meaning loses data. All fields are checked
+by type: see `respool.untrusted`.
 """
 
 import json
@@ -33,19 +33,19 @@ def metadata(query: str) -> str:
 
 
 def parse_offset_log(path: str, text: str) -> OffsetLogEntry:
-    """Return what a file of `offsets` says; `path` is for messages."""
+    """Return the content of a file of `offsets`; `path` is for messages."""
     return _by_version(path, text, {"v1": _planned_v1, "v2": _planned_v2})
 
 
 def parse_commit_log(path: str, text: str) -> CommitLogEntry:
-    """Return what a file of `commits` says; `path` is for messages."""
+    """Return the content of a file of `commits`; `path` is for messages."""
     return _by_version(path, text, dict.fromkeys(("v1", "v2", "v3"), _committed))
 
 
 def log_entries(path: str, text: str) -> list[dict[str, Any]]:
     """Return the entries of one file of a file source's log, or of a file sink's.
 
-    Each has a text as its `path`, and a whole number as its `batchId` if it has any.
+    Each has a string `path`, and an integer `batchId` if it has that field.
     """
     return _by_version(path, text, {"v1": lambda _, lines: [_entry(line) for line in lines if line]})
 
@@ -68,7 +68,7 @@ def operator_stores(path: str, text: str) -> tuple[str, ...]:
 
 
 def operator_metadata(path: str, text: str) -> OperatorMetadata:
-    """Return what the metadata of a stateful operator says of it."""
+    """Return the metadata of a stateful operator."""
 
     def read(_: int, lines: list[str]) -> OperatorMetadata:
         facts = Fields(parse_json("".join(lines)))
@@ -84,7 +84,7 @@ def operator_metadata(path: str, text: str) -> OperatorMetadata:
 
 
 def schema_paths(path: str, text: str) -> tuple[str, ...]:
-    """Return where an operator's metadata of version 2 says that its state schemas are."""
+    """Return the addresses of the state schemas in an operator's metadata of version 2."""
 
     def schemas(store: Fields) -> tuple[str, ...]:
         return store.lines("stateSchemaFilePaths") if "stateSchemaFilePaths" in store else ()
@@ -98,7 +98,7 @@ def schema_paths(path: str, text: str) -> tuple[str, ...]:
 
 
 def decode(path: str, data: bytes) -> str:
-    """Return the text of a log file; raise CheckpointError for what cannot be text."""
+    """Return the text of a log file; raise CheckpointError for bytes that are not text."""
     return _text(path, data)
 
 
@@ -182,7 +182,7 @@ def _text(path: str, data: bytes) -> str:
 
 
 def _broken(path: str, what: str) -> DamagedFileError:
-    return DamagedFileError(path, what, "See what can be done with: respool checkpoint verify.")
+    return DamagedFileError(path, what, "Find out what to do with: respool checkpoint verify.")
 
 
 TRANSFORM_WITH_STATE = "transformWithState"
@@ -200,5 +200,5 @@ _KINDS = {
 
 
 def kind_of(name: str) -> str:
-    """Return what an operator does, by Spark's name for it."""
+    """Return the kind of an operator from Spark's name for it."""
     return _KINDS.get(name, name)

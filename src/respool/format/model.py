@@ -1,4 +1,4 @@
-"""What a checkpoint is made of.
+"""The data model of a checkpoint.
 
 Batch N is planned in `offsets/N` and finished in `commits/N`. It reads version N of the state and writes version N + 1;
 version 0 is empty.
@@ -13,8 +13,10 @@ from respool.format.positions import kafka_parts
 from respool.text import number_ranges
 
 StateKind = Literal["delta", "snapshot", "changelog", "zip"]
-MOST_PARTITIONS = 100_000  # of a query's state; more than any query has
-SNAPSHOTS: frozenset[StateKind] = frozenset({"snapshot", "zip"})  # whole; the other kinds add to the version before
+MOST_PARTITIONS = 100_000  # of a query's state; larger than in any real query
+SNAPSHOTS: frozenset[StateKind] = frozenset(
+    {"snapshot", "zip"}
+)  # complete; the other kinds are increments to the previous version
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class SourceOffsets:
 
     Attributes:
         source: Its number in the query, or its name.
-        end: The position as the source wrote it, decoded from JSON; None when it was not read yet.
+        end: The position as the source wrote it, decoded from JSON; None when it has not been read yet.
     """
 
     source: str
@@ -32,14 +34,14 @@ class SourceOffsets:
 
 @dataclass(frozen=True)
 class OffsetLogEntry:
-    """One file of `offsets`: what a batch was to read.
+    """One file of `offsets`: what a batch reads.
 
     Attributes:
         version: The version of the file's format.
         watermark_ms: The watermark at which the batch ran.
-        timestamp_ms: When it was planned.
+        timestamp_ms: The time at which it was planned.
         conf: Spark's settings that are fixed in the checkpoint.
-        sources: How far each source was to be read, in the order of the query.
+        sources: The end position of each source, in the order of the query.
     """
 
     version: int
@@ -59,7 +61,7 @@ class OffsetLogEntry:
 
 @dataclass(frozen=True)
 class CommitLogEntry:
-    """One file of `commits`: what a batch left.
+    """One file of `commits`: the result of a batch.
 
     Attributes:
         version: The version of the file's format.
@@ -76,9 +78,9 @@ class StateFile(NamedTuple):
     """A file of a state store.
 
     Attributes:
-        version: The version of the state that it makes.
-        uid: The unique id in its name, in state format 2.
-        kind: What it is.
+        version: The version of the state that it completes.
+        uid: The unique id in its name, in state format 2; else None.
+        kind: Its kind.
         name: Its name.
     """
 
@@ -96,10 +98,10 @@ class StateStore:
         operator: The number of the stateful operator.
         partition: The number of the partition.
         name: The store's name; `default` unless the operator has several.
-        folder: Where its files are.
+        folder: The folder of its files.
         files: Its files, by version.
         tables: The names of its SST files.
-        strange: What else lies there that Spark would take for one of its files.
+        strange: Other files in the folder that Spark would treat as state files.
     """
 
     operator: int
@@ -112,19 +114,19 @@ class StateStore:
 
     @property
     def place(self) -> str:
-        """Its name for people."""
+        """Its name in messages."""
         store = "" if self.name == "default" else f", store {self.name}"
         return f"operator {self.operator}, partition {self.partition}{store}"
 
 
 @dataclass(frozen=True)
 class OperatorMetadata:
-    """What a stateful operator says of itself.
+    """The metadata of a stateful operator.
 
     Attributes:
-        name: Spark's name for operators of its sort.
+        name: Spark's name for this kind of operator.
         stores: The names of its stores, in the order of its unique ids.
-        properties: What operators of metadata version 2 add, such as the variables of transformWithState.
+        properties: The properties in metadata version 2, such as the variables of transformWithState.
     """
 
     name: str

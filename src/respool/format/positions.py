@@ -1,4 +1,4 @@
-"""What a source's position means, and what lies between two of them."""
+"""The positions of sources, and the range between two positions."""
 
 import json
 from collections.abc import Mapping
@@ -8,12 +8,12 @@ from typing import Any, Literal
 from respool.untrusted import LONG, Malformed, is_decimal, whole_number
 
 SourceKind = Literal["Kafka", "files", "Delta", "rate", "rate-micro-batch", "number", "other"]
-UNKNOWN = object()  # a position that is no longer kept
+UNKNOWN = object()  # a position that is no longer recorded
 
 
 @dataclass(frozen=True)
 class PartitionRange:
-    """What was read of one partition: from `start` to `end`, exclusive."""
+    """The offsets read from one partition: from `start` to `end`, exclusive."""
 
     name: str
     start: int
@@ -22,17 +22,17 @@ class PartitionRange:
 
 @dataclass(frozen=True)
 class SourceRange:
-    """What is read of one source between two positions.
+    """The range of a source between two positions.
 
     Attributes:
         source: Its number in the query, or its name.
-        kind: What it is; "number" for a position without any name, as memory, socket and some custom sources write it.
-        start: The position before, as text.
-        end: The position after, as text.
-        parts: What is read of each partition, never less than nothing; for a source of files, of its log.
-        records: How many records, where the positions say so; None otherwise.
-        skipped: What lies behind `start` though `end` is before it: a query that continues at `start` does not read it.
-        files: How many input files; None for other sources, and where they were not looked up.
+        kind: Its kind; "number" for a bare number, as memory, socket and some custom sources write it.
+        start: The start position, as text.
+        end: The end position, as text.
+        parts: The range of each partition, never negative; for a file source, the range of its log.
+        records: The number of records, if it follows from the positions; None otherwise.
+        skipped: Ranges where `end` is before `start`: a query that continues at `start` does not read them.
+        files: The number of input files; None for other sources, and if it was not determined.
     """
 
     source: str
@@ -46,16 +46,16 @@ class SourceRange:
 
     @property
     def reads(self) -> bool:
-        """Whether anything lies between the two positions, as far as they say."""
+        """Whether the range is known to be non-empty."""
         if self.kind in ("Delta", "other"):  # a table's version has several positions
             return self.start != self.end and not self.skipped
         return any(part.end > part.start for part in self.parts)
 
 
 def check_position(position: Any) -> None:
-    """Raise Malformed for a position that has the form of a known source's, but other values than that source writes.
+    """Raise Malformed for a position that has the form of a supported source's, but values that it cannot write.
 
-    Positions of sources that are not known can be any JSON.
+    Positions of other sources can be any JSON.
     """
     if not isinstance(position, dict):
         return
@@ -72,7 +72,7 @@ def check_position(position: Any) -> None:
 
 
 def kind_of(position: Any) -> SourceKind:
-    """Return what kind of source wrote a position, as far as the position alone says."""
+    """Return the kind of source that wrote a position, judged by the position alone."""
     match position:
         case {"logOffset": int()}:
             return "files"
@@ -98,19 +98,19 @@ def kafka_parts(position: Any) -> dict[tuple[str, int], int]:
 
 
 def reading(source: str, start: Any, end: Any, kind: SourceKind | None = None) -> SourceRange:
-    """Return what lies between two positions of a source.
+    """Return the range between two positions of a source.
 
     Args:
         source: Its number in the query, or its name.
         start: The position from which it is read; None for its beginning.
         end: The position up to which it is read; None for its beginning.
-        kind: What it is, where more than the positions is known.
+        kind: Its kind, if more than the positions is known.
     """
     kind = kind or kind_of(end if end is not None else start)
     if start is UNKNOWN:
         return SourceRange(source, kind, "?", text_of(end), (), None)
     begin, stop = _marks(kind, start), _marks(kind, end)
-    # A partition that is not named yet is read from its first record that is kept: mostly offset 0.
+    # A partition without a start position is read from its first available record: usually offset 0.
     names = [*sorted(stop), *sorted(name for name in begin if name not in stop and _is_ahead(name, stop))]
     pairs = [(_name(name), begin.get(name, 0), stop.get(name, 0)) for name in names]
     parts = tuple(PartitionRange(name, first, max(first, last)) for name, first, last in pairs)
@@ -127,7 +127,7 @@ def reading(source: str, start: Any, end: Any, kind: SourceKind | None = None) -
 
 
 def text_of(position: Any) -> str:
-    """Return a position as people read it."""
+    """Return a position as text for display."""
     if position is None:
         return "–"
     match kind_of(position), position:
@@ -166,7 +166,7 @@ def _marks(kind: SourceKind, position: Any) -> dict[_Mark, int]:
 
 
 def _is_ahead(mark: _Mark, stop: Mapping[_Mark, int]) -> bool:
-    """Return whether a partition that only the start names is new in a topic, or the end has no position at all."""
+    """Return whether a partition that only the start position names is new in its topic, or the end is empty."""
     return not stop or any(topic == mark[0] for topic, _ in stop)
 
 

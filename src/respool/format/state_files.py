@@ -1,4 +1,4 @@
-"""Files of the state: the SST files that a RocksDB snapshot names, and the checksums that Hadoop and Spark keep."""
+"""State files: the SST files that a RocksDB snapshot names, and the checksum files of Hadoop and Spark."""
 
 import io
 import struct
@@ -9,7 +9,7 @@ from itertools import islice
 from respool.errors import DamagedFileError
 from respool.untrusted import LONG, Fields, Malformed, parse_json
 
-# What Python raises on the bytes of a zip that is none any more.
+# The exceptions that Python raises on the bytes of a damaged zip.
 _DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
@@ -25,8 +25,8 @@ _DAMAGED = (
 )
 
 
-_MOST_PACKED = 100  # times that a zip of RocksDB's small files can grow
-_MOST_SMALL = 16 * 2**20  # bytes that are in any zip
+_MOST_PACKED = 100  # the largest compression ratio of RocksDB's small files
+_MOST_SMALL = 16 * 2**20  # bytes that any zip may hold
 
 
 def sst_files(path: str, data: bytes) -> dict[str, int]:
@@ -53,7 +53,7 @@ def _named(path: str, data: bytes) -> tuple[dict[str, int], tuple[str, ...]]:
 
 
 def _zip_metadata(data: bytes) -> bytes:
-    """Return the metadata in a zip, once all that is in the zip fits its checksums."""
+    """Return the metadata in a zip, after checking the checksums of all its entries."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         size = sum(entry.file_size for entry in archive.infolist())
         most = _MOST_PACKED * len(data) + _MOST_SMALL
@@ -70,9 +70,9 @@ _INT = struct.Struct(">i")
 
 
 def checksum(data: bytes, hidden: bytes) -> str | None:
-    """Return how a file differs from what Hadoop's checksum file says; None if not, or if that is not one."""
+    """Return how a file differs from Hadoop's checksum file; None if it matches or the checksum file is invalid."""
     if not hidden.startswith(_HADOOP) or len(hidden) < 8:
-        return None  # Hadoop takes it for none
+        return None  # Hadoop ignores it
     (size,) = _INT.unpack_from(hidden, len(_HADOOP))
     if size <= 0:
         return None
@@ -86,7 +86,7 @@ def checksum(data: bytes, hidden: bytes) -> str | None:
 
 
 def spark_checksum(data: bytes, visible: bytes) -> str | None:
-    """Return how a file differs from what Spark's own checksum file says; None if not."""
+    """Return how a file differs from Spark's own checksum file; None if it matches."""
     import google_crc32c
 
     try:

@@ -1,7 +1,7 @@
 """The bytes of the files in which Spark keeps the schemas of a state store.
 
-A file starts with its version. Versions 1 and 2 hold the schema of a key and that of its value; version 3 holds those
-of each column family. A text is JSON in one piece, texts are in several.
+A file starts with its version. Versions 1 and 2 hold the schemas of the key and the value; version 3 holds those of
+each column family. A `text` is JSON in one piece, `texts` are JSON in several pieces.
 """
 
 import re
@@ -22,7 +22,7 @@ DEFAULT = "default"
 
 
 class UnknownSchemaError(ValueError):
-    """A schema file is of a version that this respool does not know: it is not damaged."""
+    """A schema file has a version that this respool does not support: it is not damaged."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class ColumnFamily:
     """A column family of a state store: a table of keys and values.
 
     Attributes:
-        name: Its name; `default` in a store that has no other.
-        key: The schema of its keys, as Spark's JSON says it.
+        name: Its name; `default` in a store with a single column family.
+        key: The schema of its keys, as in Spark's JSON.
         value: The schema of its values.
     """
 
@@ -41,7 +41,7 @@ class ColumnFamily:
 
 
 def families(data: bytes) -> tuple[ColumnFamily, ...]:
-    """Return the column families of a schema file; raise ValueError with what is wrong with it."""
+    """Return the column families of a schema file; raise ValueError with the problem."""
     try:
         version, at = _text(data, 0)
         if version in _PARTS:

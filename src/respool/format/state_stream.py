@@ -1,7 +1,7 @@
-"""The bytes of a delta, a snapshot or a changelog: records up to an end mark, compressed as Spark does it.
+"""The bytes of a delta, a snapshot or a changelog: records up to an end mark, compressed by Spark.
 
-Spark reads these files without a checksum of the whole file on most filesystems. That they end where they should is
-known only from their records.
+On most filesystems Spark reads these files without a checksum of the whole file. Only their records show whether they
+are complete.
 """
 
 import struct
@@ -20,37 +20,37 @@ _SNAPPY = b"\x82SNAPPY\0"
 _SNAPPY_HEADER = 16
 _RAW, _COMPRESSED = 0x10, 0x20
 _LEAST_BITS = 10  # of the size of a block
-_MOST = 1 << 26  # more than any block that Spark writes with snappy
-_MOST_PLAIN = 1 << 31  # bytes that are held to walk through the records of one file
-_MOST_PACKED = {"lz4_raw": 255, "snappy": 22}  # times that bytes can grow, by the format
+_MOST = 1 << 26  # larger than any block that Spark writes with snappy
+_MOST_PLAIN = 1 << 31  # bytes held in memory to read the records of one file
+_MOST_PACKED = {"lz4_raw": 255, "snappy": 22}  # the largest compression ratio, by format
 _SEED = 0x9747B28C
 _SUM_BITS = 0x0FFFFFFF  # lz4-java keeps 28 bits of the checksum
 _CODECS = ("lz4", "zstd", "snappy", "lzf")
 
 
 class _TooLargeError(Exception):
-    """There is more in a file than is held in memory to walk through its records."""
+    """A file has more bytes than are held in memory to read its records."""
 
 
 class _BrokenError(Exception):
-    """What is wrong with the bytes."""
+    """The bytes are damaged; the message has the reason."""
 
 
 def broken(kind: StateKind, data: bytes, codec: str = "lz4", trusted: bool = False) -> str | None:
-    """Return what keeps Spark from reading a state file, None if nothing was found.
+    """Return why Spark cannot read a state file; None if it can.
 
     Args:
-        kind: What the file is.
+        kind: The kind of file.
         data: Its bytes.
         codec: The codec in the checkpoint's settings, by its short name or its class.
-        trusted: Whether a checksum has shown that the bytes are those that were written.
+        trusted: Whether a checksum has confirmed the bytes.
     """
     name = _codec(codec)
     if name is None:
         return None
     try:
         if trusted and (name != "lz4" or _is_ended(data)):
-            return None  # these are the bytes that Spark wrote; to unpack them would tell no more
+            return None  # these are the bytes that Spark wrote; decompressing them would show nothing more
         if name == "lzf":
             _require_chunks(data)
         else:
@@ -58,7 +58,7 @@ def broken(kind: StateKind, data: bytes, codec: str = "lz4", trusted: bool = Fal
     except _BrokenError as error:
         return str(error)
     except _TooLargeError:
-        return None  # the blocks are sound as far as they were unpacked
+        return None  # the blocks are sound as far as they were decompressed
     return None
 
 
@@ -72,7 +72,7 @@ def _codec(codec: str) -> str | None:
 
 
 def has_checksums(codec: str) -> bool:
-    """Return whether files of a codec have checksums in them, by which a changed byte is known."""
+    """Return whether files of a codec contain checksums, which reveal a changed byte."""
     return "lz4" in codec.lower()
 
 
@@ -103,7 +103,7 @@ def _blocks(data: bytes) -> Iterator[tuple[int, memoryview, int, int]]:
     """Yield the method, the bytes, the size and the checksum of each block that lz4-java wrote."""
     _require_magic(data, _LZ4)
     view, at = memoryview(data), 0
-    while len(data) - at >= _BLOCK.size:  # Spark takes less than a block's header for the end
+    while len(data) - at >= _BLOCK.size:  # Spark treats less than a block's header as the end
         magic, token, packed, size, expected = _BLOCK.unpack_from(data, at)
         at += _BLOCK.size
         method, most = token & 0xF0, 1 << (_LEAST_BITS + (token & 0x0F))
@@ -159,7 +159,7 @@ def _held(before: int, size: int) -> int:
 
 
 def _unpacked(codec: Any, block: "bytes | memoryview", size: int) -> bytes:
-    if size > _MOST_PACKED[codec.name] * len(block) + 64:  # a size that cannot be is not allocated
+    if size > _MOST_PACKED[codec.name] * len(block) + 64:  # an impossible size is not allocated
         raise _BrokenError("a block of it declares more bytes than it can hold")
     try:
         return bytes(codec.decompress(block, decompressed_size=size, asbytes=True)) if size else b""
@@ -173,7 +173,7 @@ def _require_magic(data: bytes, magic: bytes) -> None:
 
 
 def _require_chunks(data: bytes) -> None:
-    """Raise _BrokenError when the chunks of LZF do not fill the file; what is in them is not looked at."""
+    """Raise _BrokenError when the chunks of LZF do not fill the file; their content is not checked."""
     at = 0
     while at < len(data):
         header = 7 if data[at + 2 : at + 3] == b"\x01" else 5
@@ -194,7 +194,7 @@ def _varint(block: bytes) -> int:
 
 
 def _walk(kind: StateKind, plain: bytes) -> None:
-    """Go through the records; raise _BrokenError when they do not end with an end mark."""
+    """Read all records; raise _BrokenError when they do not end with an end mark."""
     try:
         at, version = _head(plain) if kind == "changelog" else (0, 1)
         records = _typed if version in (2, 4) else _untyped
@@ -214,7 +214,7 @@ def _head(plain: bytes) -> tuple[int, int]:
     if version not in (2, 3, 4):
         raise _BrokenError(f"it is of version {version}, expected 1 to 4")
     if version > 2:
-        _, at = _utf(plain, at)  # which versions it builds on
+        _, at = _utf(plain, at)  # the lineage: the versions that it builds on
     return at, version
 
 

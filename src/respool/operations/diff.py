@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from zoneinfo import ZoneInfo
 
-from respool.diff.model import ComparedOutput, Cutoff, DiffRequest, Kind, cutoff_after
-from respool.diff.report import DiffReport
+from respool.comparing.model import ComparedOutput, Cutoff, DiffRequest, Kind, cutoff_after
+from respool.comparing.report import DiffReport
 from respool.errors import BrokerError, CheckpointError, CheckpointNotFoundError, DiffError, UsageError
 from respool.kafka.connect import connect
 from respool.operations.context import OnNote, locate
@@ -60,8 +60,8 @@ def diff(
 ) -> DiffReport:
     """Compare what two runs have written, by key.
 
-    >>> report = respool.diff("kafka:totals", "kafka:totals-v2", ignore=["updated_at"])  # doctest: +SKIP
-    >>> for row in report.differences:  # doctest: +SKIP
+    >>> report = respool.diff("visit-counts", "kafka:totals-v2", ignore=["updated_at"])
+    >>> for row in report.differences:
     ...     print(row.key, row.columns)
 
     Args:
@@ -83,7 +83,7 @@ def diff(
     Raises:
         DiffError: An output does not exist, or the two cannot be compared.
     """
-    from respool.diff.compare import compare
+    from respool.comparing.compare import compare
     from respool.spark.files import is_occupied, is_occupied_for, locate_output
 
     settings, note = settings if settings is not None else load(), note_of(on_note)
@@ -281,7 +281,7 @@ def cutoff_of_fork(checkpoints: Sequence[str], settings: Settings) -> tuple[Cuto
 
 def _check(request: DiffRequest) -> None:
     """Raise DiffError when two outputs cannot be compared, as far as that is known without a JVM."""
-    from respool.diff.versions import check_columns, then_version
+    from respool.comparing.versions import check_columns, then_version
 
     if request.a.address == request.b.address:
         raise DiffError(

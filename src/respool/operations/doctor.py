@@ -19,17 +19,21 @@ _LITTLE_SPACE = 500 * 2**20
 
 @dataclass(frozen=True)
 class MachineCheck:
-    """What was found of one thing.
+    """The result of checking one part of the machine.
 
     Attributes:
-        name: The thing.
-        state: `ok`; `later`: not there yet, and nothing is wrong with that; `broken`.
-        found: What was found, and the next step where one is needed.
+        name: The part.
+        state: `ok`; `later`: it does not exist yet, which is in order; `broken`.
+        detail: What was found, and the next step if one is needed.
     """
 
     name: str
     state: Literal["ok", "later", "broken"]
-    found: str
+    detail: str
+
+    def to_json(self) -> dict[str, str]:
+        """Return it as `respool doctor --json` prints it."""
+        return {"name": self.name, "state": self.state, "found": self.detail}
 
 
 def examine(settings: Settings) -> list[MachineCheck]:
@@ -117,12 +121,12 @@ def _jars(set_name: str) -> MachineCheck:
 
 
 def _disk(name: str, folder: Path, choice: str) -> MachineCheck:
-    there = next(one for one in (folder, *folder.parents) if one.exists())
-    if not os.access(there, os.W_OK):
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(existing, os.W_OK):
         return MachineCheck(
-            name, "broken", f"{there} cannot be written. Make it writable, or choose another with {choice}."
+            name, "broken", f"{existing} cannot be written. Make it writable, or choose another with {choice}."
         )
-    free = shutil.disk_usage(there).free
+    free = shutil.disk_usage(existing).free
     if free < _LITTLE_SPACE:
         return MachineCheck(
             name,
@@ -141,13 +145,13 @@ def _kafka(settings: Settings) -> MachineCheck:
             return MachineCheck("Kafka", "ok", f"answers at {connect(settings).bootstrap_servers}")
         except RespoolError as error:
             return MachineCheck("Kafka", "broken", str(error))
-    found = broker.status(settings.home)
-    match found.state:
+    status = broker.status(settings.home)
+    match status.state:
         case "running":
-            return MachineCheck("broker", "ok", f"runs at {found.address}")
+            return MachineCheck("broker", "ok", f"runs at {status.address}")
         case "silent":
             step = "Stop it and start it again: respool broker stop, respool broker start."
-            return MachineCheck("broker", "broken", f"process {found.pid} lives but does not answer. {step}")
+            return MachineCheck("broker", "broken", f"process {status.pid} lives but does not answer. {step}")
         case "died":
             return MachineCheck("broker", "later", "ended without being stopped. Start it again: respool broker start.")
         case "stopped":

@@ -11,7 +11,7 @@ from respool.archive.table import Size
 from respool.errors import BrokerError, SettingsError
 from respool.operations.context import OnNote, OnProgress
 from respool.operations.starting import note_of, session
-from respool.reprocess.plan import SLICE, ReprocessPlan
+from respool.reprocessing.plan import SLICE, ReprocessPlan
 from respool.settings import Settings, load
 from respool.text import plural, size
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from respool.archive.reader import ArchiveReader
     from respool.kafka.cluster import KafkaCluster
     from respool.pipeline.definition import Pipeline
-    from respool.reprocess.audit_report import AuditReport
-    from respool.reprocess.job import OnSlice, ReprocessJob
-    from respool.reprocess.runs import ReprocessManifest, Runs
+    from respool.reprocessing.audit_report import AuditReport
+    from respool.reprocessing.job import OnSlice, ReprocessJob
+    from respool.reprocessing.runs import ReprocessManifest, Runs
 
 OnPlan = Callable[[ReprocessPlan], None]  # called with the plan that is carried out, before its first slice
 
@@ -31,6 +31,9 @@ OnPlan = Callable[[ReprocessPlan], None]  # called with the plan that is carried
 @dataclass(frozen=True, repr=False)
 class ReprocessPreview:
     """What a reprocessing would publish.
+
+    >>> respool.preview(plan, limit=1)
+    ReprocessPreview('visit-counts', results=6)
 
     Attributes:
         plan: What was computed.
@@ -69,6 +72,10 @@ class ReprocessPreview:
 @dataclass(frozen=True, repr=False)
 class ReprocessRun:
     """A finished reprocessing.
+
+    >>> done = respool.reprocess(plan, output="again.parquet")
+    >>> done.results, done.withdrawn
+    (6, 0)
 
     Attributes:
         plan: What was computed.
@@ -114,8 +121,9 @@ def plan_reprocess(
     """Plan to compute a span of event time again from the archive. Neither Spark nor Kafka is needed.
 
     >>> pipeline = respool.find_pipeline("visit-counts")
-    >>> plan = respool.plan_reprocess(pipeline, "2025-09-04T07:00Z", "2025-09-04T08:00Z")  # doctest: +SKIP
-    >>> print(plan)  # doctest: +SKIP
+    >>> plan = respool.plan_reprocess(pipeline, "2025-09-04T07:00Z", "2025-09-04T07:55Z")
+    >>> plan.computed.text(plan.zone)
+    '2025-09-04 07:00Z – 2025-09-04 08:00Z'
 
     Args:
         pipeline: The pipeline whose results are computed.
@@ -135,8 +143,8 @@ def plan_reprocess(
     from respool.archive.reader import ArchiveReader
     from respool.archive.table import locate, require
     from respool.operations.check import require_sound
-    from respool.reprocess.live import read_live
-    from respool.reprocess.plan import ReprocessRequest, make_plan, results_of
+    from respool.reprocessing.live import read_live
+    from respool.reprocessing.plan import ReprocessRequest, make_plan, results_of
     from respool.times import parse_span
 
     settings = settings if settings is not None else load()
@@ -165,8 +173,9 @@ def preview(
 ) -> ReprocessPreview:
     """Compute a span, and publish nothing.
 
-    >>> respool.preview(plan, limit=1).values  # doctest: +SKIP
-    ('{"window":{"start":"2025-09-04T07:00:00.000Z","end":"2025-09-04T07:10:00.000Z"},"count":7}',)
+    >>> preview = respool.preview(plan, limit=2)
+    >>> preview.results, len(preview.values)
+    (6, 2)
 
     Args:
         plan: The plan. If more records are archived meanwhile, they are included.
@@ -176,8 +185,8 @@ def preview(
         on_note: Called with what happens; by default it is logged.
         on_progress: Called with how many slices are done.
     """
-    from respool.reprocess.job import ReprocessJob
-    from respool.reprocess.job import preview as compute
+    from respool.reprocessing.job import ReprocessJob
+    from respool.reprocessing.job import preview as compute
 
     note, settings, kafka = note_of(on_note), plan.request.settings, _kafka(plan, required=False)
     with session(settings, spark, note) as active:
@@ -202,8 +211,8 @@ def reprocess(
 
     An interrupted call is resumed by the same call: slices that were published are not computed again.
 
-    >>> respool.reprocess(plan).results  # doctest: +SKIP
-    6
+    >>> respool.reprocess(plan, run_id="again")
+    ReprocessRun('again', results=0, withdrawn=0)
 
     Args:
         plan: The plan. If more records are archived meanwhile, they are included.
@@ -215,9 +224,9 @@ def reprocess(
         on_note: Called with what happens; by default it is logged.
         on_progress: Called with how many slices are done.
     """
-    from respool.reprocess.job import reprocess as compute
-    from respool.reprocess.runs import Runs, check_run_id
-    from respool.reprocess.target import check_output
+    from respool.reprocessing.job import reprocess as compute
+    from respool.reprocessing.runs import Runs, check_run_id
+    from respool.reprocessing.target import check_output
     from respool.spark.files import locate_output
 
     note, settings = note_of(on_note), plan.request.settings
@@ -257,7 +266,7 @@ def audit(
 ) -> "AuditReport":
     """Compare what was published of a span with what the archive says.
 
-    >>> if respool.audit(plan).different:  # doctest: +SKIP
+    >>> if respool.audit(plan).different:
     ...     respool.audit(plan, fix=True)
 
     Args:
@@ -269,8 +278,8 @@ def audit(
         on_note: Called with what happens; by default it is logged.
         on_progress: Called with how many slices are done.
     """
-    from respool.reprocess.audit import audit as compare
-    from respool.reprocess.job import ReprocessJob
+    from respool.reprocessing.audit import audit as compare
+    from respool.reprocessing.job import ReprocessJob
 
     note, settings, kafka = note_of(on_note), plan.request.settings, _kafka(plan, required=True)
     with session(settings, spark, note) as active:
@@ -287,7 +296,7 @@ def settle(
     plan: ReprocessPlan, spark: "SparkSession", kafka: "KafkaCluster | None", note: OnNote
 ) -> "tuple[ReprocessPlan, ArchiveReader]":
     """Return the plan by the archive's newest version, after the archive has what the live query has read."""
-    from respool.reprocess.completeness import check_beginning, wait_until_archived
+    from respool.reprocessing.completeness import check_beginning, wait_until_archived
 
     if plan.request.allow_partial:
         return _plan_again(plan)
@@ -318,7 +327,7 @@ def begin(
         run: Its id; None to derive one.
         note: Called while the archive is behind the live query.
     """
-    from respool.reprocess.job import ReprocessJob
+    from respool.reprocessing.job import ReprocessJob
 
     settled, reader = settle(plan, spark, kafka, note)
     job = ReprocessJob(spark, kafka, plan.request.settings, settled, reader, output)
@@ -332,7 +341,7 @@ def begin(
 def _plan_again(plan: ReprocessPlan, version: int | None = None) -> "tuple[ReprocessPlan, ArchiveReader]":
     """Return the plan by a version of the archive, by default the newest."""
     from respool.archive.reader import ArchiveReader
-    from respool.reprocess.plan import make_plan
+    from respool.reprocessing.plan import make_plan
 
     reader = ArchiveReader(plan.table, version)
     return make_plan(plan.request, reader, plan.live, datetime.now(timezone.utc)), reader

@@ -91,8 +91,7 @@ def start(
 ) -> "Runner":
     """Start pipelines, and return a runner to wait for or to stop.
 
-    >>> pipeline = respool.find_pipeline("visit-counts")
-    >>> with respool.start(pipeline, respool.archive_pipeline(pipeline), on_batch=print) as runner:  # doctest: +SKIP
+    >>> with respool.start(pipeline, respool.archive_pipeline(pipeline), available_now=True) as runner:
     ...     runner.wait()
 
     Use the runner as a context manager: when the block ends, every query has stopped, the checkpoints are released,
@@ -164,7 +163,7 @@ def run(
 ) -> None:
     """Run pipelines until they end or are stopped.
 
-    >>> respool.run(respool.find_pipeline("visit-counts"), available_now=True, on_batch=print)  # doctest: +SKIP
+    >>> respool.run(pipeline, available_now=True, on_batch=print)
 
     In the main thread, SIGINT (Ctrl-C) and SIGTERM stop the pipelines after their running batches; a second signal
     interrupts the batches. Called again, each pipeline resumes after its last finished batch. While Kafka does not

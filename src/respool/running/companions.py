@@ -6,10 +6,11 @@ process applies is tried again later, since that process may end.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from respool.decoders.json import JsonDecoder
 from respool.pipeline.definition import Pipeline, rejected
-from respool.storage.lease import Lease, hold, holder
+from respool.storage.lease import hold, holder
 
 
 class Companions:
@@ -20,7 +21,7 @@ class Companions:
         pipelines: Sequence[Pipeline],
         checkpoint_of: Callable[[Pipeline], str],
         hold_companion: Callable[[Pipeline], bool],
-        keep: Callable[[Lease], object],
+        claims: ExitStack,
     ) -> None:
         """Collect the decoders of pipelines.
 
@@ -28,11 +29,11 @@ class Companions:
             pipelines: The pipelines.
             checkpoint_of: Returns the checkpoint of a companion.
             hold_companion: Holds the checkpoint of a companion; returns False when another process holds it.
-            keep: Takes a lease that has to last as long as the run.
+            claims: Closes the leases that have to last as long as the run.
         """
         self._checkpoint_of = checkpoint_of
         self._hold_companion = hold_companion
-        self._keep = keep
+        self._claims = claims
         self._decoders = decoders_by_topic(pipelines)
 
     def topics(self) -> list[str]:
@@ -47,7 +48,7 @@ class Companions:
             mine = {decoder: mine[decoder] for decoder, lease in leases.items() if lease is not None}
             for lease in filter(None, leases.values()):
                 if len(mine) > 1:
-                    self._keep(lease)
+                    self._claims.callback(lease.close)
                 else:
                     lease.close()  # its checkpoint is held below
         if not mine:

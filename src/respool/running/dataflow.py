@@ -1,16 +1,22 @@
 """The path of a record: source → decode → watermark → transform → sink."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from respool.decoders.json import decode_events
+from respool.kafka.cluster import KafkaCluster
+from respool.kafka.records import read_stream
 from respool.pipeline.definition import Pipeline
-from respool.sinks.protocol import check_key
+from respool.sinks.protocol import WriteContext, check_key
 from respool.times import spark_interval
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+Read = Callable[["SparkSession"], "DataFrame"]
+Write = Callable[["DataFrame", int], None]
 
 _NO_PAUSE = {"processingTime": "0 seconds"}  # Spark's default
 
@@ -18,8 +24,8 @@ _NO_PAUSE = {"processingTime": "0 seconds"}  # Spark's default
 def start_query(
     session: "SparkSession",
     pipeline: Pipeline,
-    read: "Callable[[SparkSession], DataFrame]",
-    write: "Callable[[DataFrame, int], None]",
+    read: Read,
+    write: Write,
     checkpoint: str,
     trigger: Mapping[str, Any] = _NO_PAUSE,
     *,
@@ -59,3 +65,29 @@ def start_query(
     writer = results.writeStream.queryName(pipeline.name).outputMode(pipeline.output_mode)
     writer = writer.option("checkpointLocation", checkpoint).trigger(**trigger)
     return writer.foreachBatch(write_batch).start()
+
+
+def kafka_source(kafka: KafkaCluster, pipeline: Pipeline, limit: int | None = None) -> Read:
+    """Return a function that reads a pipeline's topic as a stream.
+
+    Args:
+        kafka: The cluster.
+        pipeline: The pipeline.
+        limit: How many records a batch reads at most, in place of the pipeline's own limit.
+    """
+
+    def read(session: "SparkSession") -> "DataFrame":
+        most = limit or pipeline.max_offsets_per_trigger
+        # A decoder reads values only; a pipeline without a decoder reads whole records.
+        return read_stream(session, kafka, pipeline.topic, most, headers=pipeline.decode is None)
+
+    return read
+
+
+def sink_writer(kafka: KafkaCluster, pipeline: Pipeline, home: Path) -> Write:
+    """Return a function that writes results to a pipeline's sink; `home` is the folder of the sink's own files."""
+
+    def write(results: "DataFrame", batch: int) -> None:
+        pipeline.sink.write(results, WriteContext(pipeline.name, batch, kafka, home))
+
+    return write

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 class BatchProgress:
     """A finished batch.
 
+    >>> batch = respool.BatchProgress("visit-counts", 4, 1200, 800.0, None, None, None, None, 0, 1.5)
+    >>> print(batch)
+    visit-counts batch 4  1,200 rows  800 rows/s  rejected 0  1.5 s
+
     Attributes:
         pipeline: The pipeline's name.
         batch: The batch's id.

@@ -13,27 +13,24 @@ from typing import TYPE_CHECKING
 from respool.errors import CheckpointError, QueryError, RespoolError
 from respool.kafka import outage, topics
 from respool.kafka.cluster import KafkaCluster
-from respool.kafka.records import read_stream
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.fingerprint import summarize_changes
 from respool.running import progress, stopping
 from respool.running.claim import changed_since, checkpoint_in_use, claim
 from respool.running.companions import Companions
-from respool.running.dataflow import start_query
+from respool.running.dataflow import kafka_source, sink_writer, start_query
 from respool.running.events import Event, LeaseLost, QueryEnded, StopRequested, event_listener
 from respool.running.options import RunOptions
 from respool.running.progress import BatchProgress
 from respool.running.restarts import Restarts, retry_until_answered
 from respool.settings import Settings
-from respool.sinks.protocol import WriteContext
 from respool.spark import failures
 from respool.spark.failures import Failure
 from respool.spark.session import session_for
 from respool.storage.lease import Lease
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.listener import StreamingQueryProgress
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 
@@ -45,6 +42,9 @@ class Runner:
     """Queries of several pipelines in one Spark application.
 
     Use it as a context manager: on leaving, every query has stopped and every checkpoint is released.
+
+    >>> runner = respool.start(pipeline, available_now=True)
+    >>> runner.stop()
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Runner:
             self._ask_kafka(partial(pipeline.sink.prepare, self._kafka, pipeline.topic))
             self._start(pipeline)
         if self._options.dead_letter and not self._stops_requested:
-            self._companions = Companions(changed, self._checkpoint_of, self._hold, self._keep)
+            self._companions = Companions(changed, self._checkpoint_of, self._hold, self._claims)
             self._start_companions(self._companions, report=True)
 
     def wait(self) -> None:
@@ -186,8 +186,6 @@ class Runner:
         self._stops_requested += 1
         self._events.put(StopRequested())
 
-    # What happens to queries
-
     def _next_event(self) -> Event | None:
         try:
             return self._events.get(timeout=_CHECK_INTERVAL_WAITING if self._restarts.waiting() else _CHECK_INTERVAL)
@@ -213,7 +211,8 @@ class Runner:
             return
         del self._queries[event.name]
         for raw in query.recentProgress:  # events of the last batches may come later than the end is noticed
-            self._report_raw(event.name, raw)
+            if (batch := progress.from_spark(event.name, raw)) is not None:
+                self._report(batch)
         error = query.exception()
         if error is None:
             self._restarts.query_finished(event.name)
@@ -244,11 +243,6 @@ class Runner:
                 self._queries.pop(name, None)
             self._fail_for_good(self._restarts.give_up(name))
 
-    def _report_raw(self, name: str, raw: "StreamingQueryProgress") -> None:
-        batch = progress.from_spark(name, raw)
-        if batch is not None:
-            self._report(batch)
-
     def _report(self, batch: BatchProgress) -> None:
         """Report a batch, once."""
         if batch.batch <= self._newest.get(batch.pipeline, -1):
@@ -260,15 +254,13 @@ class Runner:
             batch = replace(batch, late_rows_total=self._late[batch.pipeline])
         self._on_progress(batch)
 
-    # Start and stop
-
     def _checkpoint_of(self, pipeline: Pipeline) -> str:
         return self._options.checkpoint_of(pipeline, self._settings)
 
     def _ask_kafka(self, ask: Callable[[], object]) -> None:
         """Ask something of Kafka at the start of a run; wait while it does not answer."""
-        patience = self._options.patience
-        retry_until_answered(ask, self._kafka, self._watch, patience, lambda: self._stops_requested > 0)
+        limit = self._options.patience
+        retry_until_answered(ask, self._kafka, self._watch, limit, lambda: self._stops_requested > 0)
 
     def _hold(self, pipeline: Pipeline) -> bool:
         checkpoint = self._checkpoint_of(pipeline)
@@ -278,16 +270,13 @@ class Runner:
         if lease is None:
             return False
         if early is None:
-            self._keep(lease)
+            self._claims.callback(lease.close)
         lease.on_lost(lambda reason: self._events.put(LeaseLost(reason)))
         if lease.warning:
             self._on_note(lease.warning)
         if changes:
             self._on_note(f"{pipeline.name} has changed since it ran last: {summarize_changes(changes)}")
         return True
-
-    def _keep(self, lease: Lease) -> None:
-        self._claims.callback(lease.close)
 
     def _start_companions(self, companions: Companions, report: bool = False) -> None:
         """Start the companions of all decoders whose rejected records no other process keeps."""
@@ -312,18 +301,15 @@ class Runner:
             self._checkpoints[name] = self._checkpoint_of(pipeline)
             self._sessions[name].streams.addListener(event_listener(name, self._events.put))
 
-        def read(session: "SparkSession") -> "DataFrame":
-            limit = self._options.max_offsets_per_trigger or pipeline.max_offsets_per_trigger
-            # A decoder reads values only; a pipeline without a decoder reads whole records.
-            return read_stream(session, self._kafka, pipeline.topic, limit, headers=pipeline.decode is None)
-
-        def write(results: "DataFrame", batch: int) -> None:
-            pipeline.sink.write(results, WriteContext(name, batch, self._kafka, self._settings.home))
-
         try:
-            trigger = self._options.trigger_of(pipeline)
             self._queries[name] = start_query(
-                self._sessions[name], pipeline, read, write, self._checkpoints[name], trigger, require_key=True
+                self._sessions[name],
+                pipeline,
+                kafka_source(self._kafka, pipeline, self._options.max_offsets_per_trigger),
+                sink_writer(self._kafka, pipeline, self._settings.home),
+                self._checkpoints[name],
+                self._options.trigger_of(pipeline),
+                require_key=True,
             )
         except RespoolError:
             raise

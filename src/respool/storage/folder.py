@@ -1,7 +1,7 @@
-"""A checkpoint's files, on a local disk or on any filesystem that fsspec knows.
+"""The files of a folder, on a local disk or on any filesystem that fsspec supports.
 
-Paths are relative to the checkpoint's folder, with `/` between their parts: any other path is refused, by every method.
-A `Reader` can change nothing; only `apply` asks for a `Writer`.
+Paths are relative to the folder, with `/` between their parts: every method refuses any other path. A `FolderReader`
+has no methods that write; only code that changes a folder opens a `FolderWriter`.
 """
 
 import errno
@@ -14,7 +14,7 @@ from respool.errors import CheckpointError, FileError, UnreadableFileError
 
 
 class FileInfo(NamedTuple):
-    """A file's size, and when it was written, in seconds since 1970; None where the store does not say."""
+    """A file's size, and its modification time in seconds since 1970; None where the store has no such time."""
 
     size: int
     modified: float | None
@@ -22,12 +22,12 @@ class FileInfo(NamedTuple):
 
 @dataclass(frozen=True)
 class FolderListing:
-    """All files of a checkpoint but respool's own, listed once.
+    """All files of a checkpoint except respool's own, listed once.
 
     Attributes:
         folders: The names of the files in each folder.
-        unreadable: Folders that could not be listed and entries that are not regular files or folders, and why. A
-            change must not be planned when there are any: what is behind a link, for example, is not in the listing.
+        unreadable: Folders that could not be listed and entries that are not regular files or folders, and why. If
+            there are any, no change may be planned: the files behind a link, for example, are not in the listing.
     """
 
     folders: dict[str, list[str]]
@@ -44,7 +44,7 @@ class FolderReader(Protocol):
         ...
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in one folder that are not folders; none when it is not there."""
+        """Return the names of the entries of one folder that are not folders; empty when the folder does not exist."""
         ...
 
     def read(self, path: str) -> bytes:
@@ -52,7 +52,7 @@ class FolderReader(Protocol):
         ...
 
     def read_many(self, paths: Sequence[str]) -> dict[str, bytes | Exception]:
-        """Return the bytes of files, or what went wrong with each."""
+        """Return the bytes of each file, or the error that it raised."""
         ...
 
     def chunks(self, path: str) -> Iterator[bytes]:
@@ -60,19 +60,19 @@ class FolderReader(Protocol):
         ...
 
     def below(self, folder: str) -> list[str]:
-        """Return the paths of all files in a folder and its folders; none when it is not there."""
+        """Return the paths of all files in a folder and its subfolders; empty when the folder does not exist."""
         ...
 
     def folders(self, folder: str) -> list[str]:
-        """Return the names of the folders in one folder; none when it is not there."""
+        """Return the names of the folders in one folder; empty when the folder does not exist."""
         ...
 
     def facts(self, paths: Iterable[str]) -> dict[str, FileInfo]:
-        """Return the facts of those files that are there."""
+        """Return size and modification time of each file that exists."""
         ...
 
     def temporary(self, folder: str) -> list[str]:
-        """Return the paths of files in one folder that a killed writer left."""
+        """Return the paths of temporary files in one folder that a killed writer left."""
         ...
 
 
@@ -80,7 +80,7 @@ class FolderWriter(FolderReader, Protocol):
     """Changes a folder.
 
     Attributes:
-        at_once: How many files are best moved at once.
+        at_once: How many files to move in parallel.
     """
 
     at_once: int
@@ -90,40 +90,40 @@ class FolderWriter(FolderReader, Protocol):
         ...
 
     def create(self, path: str, data: bytes) -> None:
-        """Write a file that must not be there yet; raise FileExistsError when it is.
+        """Create a file; raise FileExistsError when it exists.
 
         No other process may create it with the same content.
         """
         ...
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write a file, in place of what was there: a reader sees the old bytes or the new ones."""
+        """Write a file atomically: a reader sees the old bytes or the new bytes."""
         ...
 
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Write a file from pieces, as `replace` does."""
+        """Write a file from chunks, as `replace` does."""
         ...
 
     def move(self, source: str, target: str) -> None:
-        """Move a file; done before, by a run that was cut off, it is done."""
+        """Move a file; do nothing if an interrupted run has already moved it."""
         ...
 
     def delete(self, path: str) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file if it exists."""
         ...
 
     def prune(self, folder: str) -> None:
-        """Delete the empty folders in a folder, and itself when nothing is left."""
+        """Delete the empty folders in a folder, and the folder itself if it is then empty."""
         ...
 
     def sync(self, everything: bool = False) -> None:
-        """Return when what was done is safe from a power cut; with `everything`, also what other processes did."""
+        """Return when all changes are safe from a power cut; with `everything`, also those of other processes."""
         ...
 
 
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
-    """Turn what a filesystem raises into a CheckpointError; a missing file stays a FileNotFoundError."""
+    """Turn exceptions of a filesystem into a CheckpointError; a missing file stays a FileNotFoundError."""
     try:
         yield
     except (CheckpointError, FileNotFoundError, FileExistsError):
@@ -136,30 +136,30 @@ def translate_errors(what: str) -> Iterator[None]:
             problem, remedy = f"cannot be written: {short_message(error)}", "Free some space, and run this again."
             raise UnreadableFileError(what, problem, remedy) from error
         raise UnreadableFileError(what, f"could not be reached: {short_message(error)}") from error
-    except Exception as error:  # each filesystem has errors of its own
+    except Exception as error:  # each filesystem has its own errors
         raise UnreadableFileError(what, f"could not be reached: {short_message(error)}") from error
 
 
 def read_error(path: str, error: Exception) -> UnreadableFileError:
-    """Return the error of a file that could not be read, for what a filesystem or `telling` raised."""
+    """Return the error about a file that could not be read, from an error of a filesystem or of `translate_errors`."""
     if isinstance(error, FileError):
         return UnreadableFileError(path, error.predicate, error.remedy)
     return UnreadableFileError(path, f"cannot be read: {short_message(error)}")
 
 
 def short_message(error: BaseException) -> str:
-    """Return what an error says, in a few words."""
+    """Return the message of an error, shortened."""
     text = str(getattr(error, "strerror", None) or error) or type(error).__name__
     return text if len(text) < 300 else f"{text[:300]} …"
 
 
 def is_denied(error: BaseException) -> bool:
-    """Return whether a file could not be read for want of a permission."""
+    """Return whether a file could not be read because a permission is missing."""
     return isinstance(error, PermissionError) or isinstance(error.__cause__, PermissionError)
 
 
 def reason(error: BaseException) -> str:
-    """Return why a file cannot be used, without its path and without advice that is given elsewhere."""
+    """Return why a file cannot be used, without its path and without a remedy."""
     if isinstance(error.__cause__, IsADirectoryError):
         return "is a folder; expected a file"
     if is_denied(error):

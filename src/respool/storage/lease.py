@@ -1,19 +1,19 @@
 """Hold a checkpoint, so that no two of respool's own processes run on it or change it at the same time.
 
 On a local disk files are locked: see `local_lock`. An object store has no locks: there a small file, the lease, names
-its holder by a token and counts for a minute after it was written. The holder writes it again every 15 seconds.
+its holder by a token and is valid for a minute after it was written. The holder renews it every 15 seconds.
 
     _respool/lease.json   token, process, its JVM, host, and when it was renewed
 
-- The lease is created only where none is, in one step where the store supports that (`If-None-Match` on S3).
-- A renewal and a takeover replace the very lease that was read, in one step on S3 (`If-Match`). Elsewhere it is read
-  again just before it is written, and of two processes that take it over in the same second the last writer has it.
+- The lease is created only if it does not exist, atomically where the store supports that (`If-None-Match` on S3).
+- A renewal and a takeover replace exactly the lease that was read, atomically on S3 (`If-Match`). Elsewhere it is read
+  again just before it is written, and of two processes that take it over in the same second the last writer holds it.
 - Before a renewal and before the release, the holder compares the token. With another token, without a lease, or when
-  no renewal succeeded for 50 seconds, the lease is lost: `Lease.lost` says why, and the run has to stop. This includes
-  a process that was suspended and resumed.
-- A holder on this machine whose process and JVM have ended does not count, whatever the age of its lease.
-- The age of a lease is measured by the clock of the store when it is to be taken over. Where a store reports no times,
-  and for messages, the clocks of the two machines are compared: they must not differ by more than 40 seconds.
+  no renewal succeeded for 50 seconds, the lease is lost: `Lease.lost` has the reason, and the run must stop. This
+  includes a process that was suspended and resumed.
+- A lease whose holder ran on this machine and has ended, with its JVM, is invalid, whatever its age.
+- For a takeover, the age of a lease is measured by the clock of the store. Where a store reports no times, and for
+  messages, the clocks of the two machines are compared: they must not differ by more than 40 seconds.
 
 Either way a run's JVM holds the checkpoint together with its Python process, which it may outlive.
 """
@@ -42,15 +42,15 @@ from respool.untrusted import Fields, Malformed, parse_json
 JVM_PATIENCE = 10.0  # seconds to wait for the JVM of a run that was killed
 
 _LEASE = f"{OWN}/lease.json"
-_SECONDS = 60.0  # how long a lease counts after it was written
-_RENEW = 15.0  # how often it is written again
+_SECONDS = 60.0  # how long a lease is valid after it was written
+_RENEW = 15.0  # how often it is renewed
 _RETRY = 3.0  # and how often after a failure
-_MARGIN = 10.0  # how long before its end the holder gives it up, to have stopped by then
-_SETTLE = 1.0  # how long to wait before a look at who took it over last, where that is not one step
+_MARGIN = 10.0  # how long before its end the holder gives it up, to stop in time
+_SETTLE = 1.0  # how long to wait before reading who took it over last, where a takeover is not atomic
 _MAX_BYTES = 2**16
 _MAX_PID = 2**31 - 1
 
-_held: "set[Lease]" = set()  # by this process; a JVM that starts holds them, too
+_held: "set[Lease]" = set()  # by this process; a JVM that starts later holds them, too
 _held_lock = threading.Lock()
 _find_jvm: Callable[[], LockingJvm | None] | None = None
 
@@ -59,11 +59,11 @@ class Lease:
     """A checkpoint that is held until `close`.
 
     Attributes:
-        warning: Why the checkpoint is not really held, for people; None when it is.
+        warning: Why the checkpoint is not actually held; None when it is.
     """
 
     def __init__(self, checkpoint: str, lock: "LocalLock | _RemoteLease | None", warning: str | None = None) -> None:
-        """Keep what holds the checkpoint."""
+        """Keep the lock or lease of the checkpoint."""
         self.checkpoint = checkpoint
         self.warning = warning
         self._lock = lock
@@ -82,7 +82,7 @@ class Lease:
         return self._lock.lost if isinstance(self._lock, _RemoteLease) else None
 
     def on_lost(self, call: Callable[[str], None]) -> None:
-        """Have a function called with the reason, in another thread, as soon as the lease is lost."""
+        """Register a function that is called with the reason, in another thread, when the lease is lost."""
         if isinstance(self._lock, _RemoteLease):
             self._lock.on_lost(call)
 
@@ -106,7 +106,7 @@ class Lease:
 
 
 def hold(checkpoint: str, patience: float = 0.0) -> Lease | None:
-    """Hold a checkpoint; None when another process holds it now. A local folder is made when it is missing.
+    """Hold a checkpoint; return None when another process holds it. A missing local folder is created.
 
     The JVM of this process holds it, too: the running JVM, or the next that starts.
 
@@ -147,7 +147,7 @@ def extend_all(jvm: LockingJvm) -> None:
 
 
 def holder(checkpoint: str) -> str | None:
-    """Return who holds a checkpoint now, for people; None when nobody does."""
+    """Return which process holds a checkpoint now, as text; None when no process does."""
     folder = local_path(checkpoint)
     if folder is not None:
         pid = local_lock.process_of(folder)
@@ -166,7 +166,7 @@ def holder(checkpoint: str) -> str | None:
 def wait_for_jvm(checkpoint: str, patience: float = JVM_PATIENCE) -> None:
     """Wait, up to some seconds, for the end of the JVM of a run that was killed: it may still write the checkpoint."""
     end = time.monotonic() + patience
-    with suppress(CheckpointError):  # a store that is out of reach is reported by whoever needs it
+    with suppress(CheckpointError):  # an unreachable store is reported by the next operation that uses it
         while _held_by_jvm(checkpoint) and time.monotonic() < end:
             time.sleep(0.1)
 
@@ -203,14 +203,14 @@ def _hold_remote(checkpoint: str) -> Lease | None:
 
 @dataclass(frozen=True)
 class _Note:
-    """What lease.json says.
+    """The content of lease.json.
 
     Attributes:
         token: Identifies the holder.
         process: The id of its process.
-        host: The name of its machine, for people.
-        renewed: When it was written, by the clock of that machine.
-        machine: Where the process ids count; empty when an older respool wrote the lease.
+        host: The name of its machine.
+        renewed: The time at which it was written, by the clock of that machine.
+        machine: The id of the machine, on which the process ids are valid; empty when an older respool wrote it.
         started: When the process started.
         jvm: The id of its JVM, if it has one.
         jvm_started: When the JVM started.
@@ -227,7 +227,7 @@ class _Note:
 
     @staticmethod
     def parse(data: bytes) -> "_Note | None":
-        """Return the content of a lease; None when it is not readable: it counts for nobody."""
+        """Return the content of a lease; None when it cannot be parsed: then it is invalid."""
         try:
             fields = Fields(parse_json(data, _MAX_BYTES))
             return _Note(
@@ -244,11 +244,11 @@ class _Note:
             return None
 
     def is_here(self) -> bool:
-        """Return whether the holder's processes can be seen from here."""
+        """Return whether the holder's processes run on this machine."""
         return bool(self.started) and self.machine == process.machine()
 
     def process_lives(self) -> bool:
-        """Return whether the process runs, on this machine."""
+        """Return whether the process still runs on this machine."""
         return process.start_time(self.process) == self.started
 
     def is_dead(self) -> bool:
@@ -258,7 +258,7 @@ class _Note:
         return self.jvm is None or process.start_time(self.jvm) != self.jvm_started
 
     def counts(self) -> bool:
-        """Return whether the lease counts now, by this machine's clock."""
+        """Return whether the lease is valid now, by this machine's clock."""
         return not self.is_dead() and time.time() - self.renewed < _SECONDS
 
 
@@ -273,7 +273,7 @@ class _RemoteLease:
     """A lease in an object store, renewed by a thread until `close`.
 
     Attributes:
-        lost: Why it is lost, for people; None while it is held.
+        lost: Why it is lost; None while it is held.
     """
 
     def __init__(self, files: RemoteWriter) -> None:
@@ -283,7 +283,7 @@ class _RemoteLease:
         self._token = str(uuid4())
         self._jvm_pid: int | None = None
         self._jvm_started = ""
-        self._renewed = _now()  # the moment before the last read that was followed by a write
+        self._renewed = _now()  # the time before the last read that was followed by a write
         self._writing = threading.Lock()
         self._ended = threading.Event()
         self._state = threading.Lock()
@@ -316,7 +316,7 @@ class _RemoteLease:
         return lease
 
     def extend_to(self, jvm: LockingJvm) -> None:
-        """Name the JVM in the lease: it counts while the JVM runs."""
+        """Record the JVM in the lease, which stays valid while the JVM runs."""
         self._jvm_pid, self._jvm_started = jvm.pid, process.start_time(jvm.pid)
         try:
             self._renew()
@@ -326,7 +326,7 @@ class _RemoteLease:
             raise CheckpointError(f"The lease {self._files.root}/{_LEASE} could not be renewed: {error}") from error
 
     def on_lost(self, call: Callable[[str], None]) -> None:
-        """Have a function called with the reason as soon as the lease is lost."""
+        """Register a function that is called with the reason when the lease is lost."""
         with self._state:
             self._calls.append(call)
             lost = self.lost
@@ -334,10 +334,10 @@ class _RemoteLease:
             call(lost)
 
     def close(self) -> None:
-        """Give the lease back, if it is still this holder's."""
+        """Delete the lease if this process still holds it."""
         self._ended.set()
         if not self._writing.acquire(timeout=_MARGIN):
-            return  # the store does not answer: the lease runs out
+            return  # the store does not answer: the lease expires
         try:
             with suppress(CheckpointError):
                 note = _read(self._files)
@@ -358,7 +358,7 @@ class _RemoteLease:
                 except CheckpointError as error:
                     errors[0] = str(error)
 
-            # In a thread of its own: a store that does not answer must not keep this one from noticing the time.
+            # In a separate thread: a store that does not answer must not block this thread.
             thread = threading.Thread(target=attempt, name="lease-renewal", daemon=True)
             thread.start()
             thread.join(max(_limit() - (_now() - before), _RETRY))
@@ -369,7 +369,7 @@ class _RemoteLease:
                 )
 
     def _renew(self) -> None:
-        """Write the lease again; raise CheckpointError when it is lost or cannot be written."""
+        """Renew the lease; raise CheckpointError when it is lost or cannot be written."""
         with self._writing:
             if self.lost is not None or self._ended.is_set():
                 return
@@ -386,7 +386,7 @@ class _RemoteLease:
                 self._lose(_taken(_read(self._files)))
                 raise CheckpointError(self.lost or "")
             if _now() - before >= _SECONDS and _now() - now >= _SETTLE:
-                # It ran out before it was written, too long after the look at it: another process may have taken it.
+                # It expired before it was written, too long after it was read: another process may have taken it over.
                 self._lose("expired while it was renewed, and may have been taken over")
                 raise CheckpointError(self.lost or "")
             self._renewed = now
@@ -425,12 +425,12 @@ def _taken(note: _Note | None) -> str:
 
 
 def _limit() -> float:
-    """Return the seconds after its last renewal when a holder gives its lease up."""
+    """Return how many seconds after its last renewal a holder gives its lease up."""
     return max(_SECONDS - _MARGIN, 0.0)
 
 
 def _now() -> float:
-    """Return seconds of a clock that is not set, and does not stop while the machine sleeps."""
+    """Return seconds of a clock that is never adjusted and continues while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 

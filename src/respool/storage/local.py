@@ -1,10 +1,11 @@
-"""A folder on a local disk: the one place where respool opens, creates, moves and deletes files of a checkpoint.
+"""A folder on a local disk: the only place where respool opens, creates, moves and deletes files of a checkpoint.
 
-Whoever wrote the folder's content can be somebody else. So every path is checked to stay inside the folder, no symbolic
-link below it is followed, and only regular files are read. The folder itself may be named by a link. A process that
-replaces folders by links while respool works is not defended against: it can change the checkpoint anyway.
+The content of the folder is not trusted. Every path is checked to stay inside the folder, no symbolic link below it is
+followed, and only regular files are read. The folder itself may be named by a link. A process that replaces folders by
+links while respool works is not defended against: it can change the checkpoint anyway.
 
-What is created is for its owner only. A file's bytes are on the disk before it gets its name; names are after `sync`.
+Created files and folders are accessible by their owner only. A file's bytes are on the disk before it gets its name;
+names are on the disk after `sync`.
 """
 
 import os
@@ -21,11 +22,11 @@ from respool.storage.folder import FileInfo, FolderListing, short_message, trans
 from respool.untrusted import MAX_BYTES, relative_path
 
 _PIECE = 2**20  # bytes read at a time
-_MAX_STATE_BYTES = 4 * 2**30  # of a file of the state, whose checksum is compared as a whole
+_MAX_STATE_BYTES = 4 * 2**30  # of a state file, whose checksum is computed over the whole file
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\\\ud800-\udfff]")  # characters that `relative_path` refuses
 _LINK = "it is a symbolic link, which respool does not follow"
 _TEMPORARY = re.compile(r"\..+\.\d+\.tmp")
-_FLAT = ("offsets", "commits")  # by far the largest folders; each entry counts as a batch, whatever it is
+_FLAT = ("offsets", "commits")  # by far the largest folders; every entry is listed as a file, whatever it is
 
 
 class LocalReader:
@@ -59,7 +60,7 @@ class LocalReader:
                             folders.append(entry.name)
             except FileNotFoundError as error:
                 if folder:
-                    continue  # the query has deleted it meanwhile
+                    continue  # the query has deleted it since
                 listing.unreadable[folder] = short_message(error)
             except OSError as error:
                 listing.unreadable[folder] = short_message(error)
@@ -70,15 +71,15 @@ class LocalReader:
         return listing
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in one folder that are not folders; none when it is not there."""
+        """Return the names of the entries of one folder that are not folders; empty when the folder does not exist."""
         return [entry.name for entry in self._entries(folder) if not entry.is_dir(follow_symlinks=False)]
 
     def folders(self, folder: str) -> list[str]:
-        """Return the names of the folders in one folder; none when it is not there."""
+        """Return the names of the folders in one folder; empty when the folder does not exist."""
         return [entry.name for entry in self._entries(folder) if entry.is_dir(follow_symlinks=False)]
 
     def below(self, folder: str) -> list[str]:
-        """Return the paths of all files in a folder and its folders; none when it is not there."""
+        """Return the paths of all files in a folder and its subfolders; empty when the folder does not exist."""
         paths: list[str] = []
         pending = [folder]
         while pending:
@@ -98,7 +99,7 @@ class LocalReader:
             return file.read()
 
     def read_many(self, paths: Sequence[str]) -> dict[str, bytes | Exception]:
-        """Return the bytes of files, or what went wrong with each."""
+        """Return the bytes of each file, or the error that it raised."""
         contents: dict[str, bytes | Exception] = {}
         for path in paths:
             try:
@@ -108,13 +109,13 @@ class LocalReader:
         return contents
 
     def chunks(self, path: str) -> Iterator[bytes]:
-        """Yield a file's bytes, piece by piece."""
+        """Yield a file's bytes in chunks."""
         with translate_errors(path), self._open(path) as file:
             while piece := file.read(_PIECE):
                 yield piece
 
     def facts(self, paths: Iterable[str]) -> dict[str, FileInfo]:
-        """Return the facts of those files that are there; what a link leads to is not."""
+        """Return size and modification time of each file that exists; links are not followed."""
         infos = {}
         inside: dict[str, bool] = {}
         base = f"{self.root}/"
@@ -132,11 +133,11 @@ class LocalReader:
         return infos
 
     def temporary(self, folder: str) -> list[str]:
-        """Return the paths of files in one folder that `create` or `write` left when their process was killed."""
+        """Return the paths of temporary files in one folder that a killed process left."""
         return [f"{folder}/{name}" if folder else name for name in self.names(folder) if _TEMPORARY.fullmatch(name)]
 
     def _open(self, path: str) -> BinaryIO:
-        """Open a regular file, without ever waiting for somebody who writes to it."""
+        """Open a regular file; never block on a FIFO or a device."""
         where = self._at(path)
         try:
             handle = os.open(where, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -158,7 +159,7 @@ class LocalReader:
             raise UnreadableFileError(f"{self.root}/{path}", f"is {_kind(mode)}; expected a regular file") from cause
 
     def _entries(self, folder: str) -> list["os.DirEntry[str]"]:
-        """Return the entries of a folder; none when it is not there."""
+        """Return the entries of a folder; empty when the folder does not exist."""
         try:
             with os.scandir(self._folder_at(folder)) as entries:
                 return list(entries)
@@ -166,13 +167,13 @@ class LocalReader:
             return []
 
     def _at(self, path: str) -> str:
-        """Return where a file is; raise CheckpointError for a path that leads out of the folder."""
+        """Return the full path of a file; raise CheckpointError for a path that leads out of the folder."""
         self._check(path)
         self._refuse_links(path.split("/")[:-1])
         return f"{self.root}/{path}"
 
     def _folder_at(self, folder: str) -> str:
-        """Return where a folder is; raise CheckpointError for a path that leads out of the folder."""
+        """Return the full path of a folder; raise CheckpointError for a path that leads out of the folder."""
         if not folder:
             return self.root
         self._check(folder)
@@ -186,7 +187,7 @@ class LocalReader:
             raise CheckpointError(f"{self.root}: {error}. Nothing was done with it.") from None
 
     def _refuse_links(self, parts: Sequence[str]) -> None:
-        """Raise CheckpointError when a folder is a link; FileNotFoundError when it is a file, and nothing is in it."""
+        """Raise CheckpointError when a parent folder is a link, FileNotFoundError when it is a file."""
         where = self.root
         for part in parts:
             where = f"{where}/{part}"
@@ -222,27 +223,27 @@ class LocalWriter(LocalReader):
         self._touched: set[str] = set()  # folders whose entries changed since the last `sync`
 
     def exclusive(self) -> bool:
-        """A link is made once."""
+        """Return True: a hard link is created atomically."""
         return True
 
     def create(self, path: str, data: bytes) -> None:
-        """Write a file that must not be there yet."""
+        """Create a file; raise FileExistsError when it exists."""
         with translate_errors(path):
             where = self._at(path)
             self._make_folder(os.path.dirname(where))
             new = self._temporary(where, [data])
             try:
-                os.link(new, where)  # fails when the file is there, and shows it whole or not at all
+                os.link(new, where)  # atomic; fails when the file exists
             finally:
                 os.unlink(new)
             self._touch(where)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write a file, in place of what was there."""
+        """Write a file atomically."""
         self.write(path, [data])
 
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Write a file from pieces, in place of what was there; its permissions stay."""
+        """Write a file from chunks atomically; an existing file's permissions are kept."""
         with translate_errors(path):
             where = self._at(path)
             self._make_folder(os.path.dirname(where))
@@ -250,12 +251,12 @@ class LocalWriter(LocalReader):
             self._touch(where)
 
     def move(self, source: str, target: str) -> None:
-        """Move a file, if that is not done yet."""
+        """Move a file; do nothing if it is already moved."""
         with translate_errors(source):
             before, after = self._at(source), self._at(target)
             if not os.path.lexists(before):
                 if not os.path.lexists(after):
-                    raise CheckpointError(f"{source} has vanished: something else changes this checkpoint.")
+                    raise CheckpointError(f"{source} has vanished: another process changes this checkpoint.")
                 return
             if os.path.lexists(after):
                 raise CheckpointError(f"{source} cannot be moved to {target}: both exist.")
@@ -267,14 +268,14 @@ class LocalWriter(LocalReader):
             self._touch(before, after)
 
     def delete(self, path: str) -> None:
-        """Delete a file, if it is there; of a link the link itself."""
+        """Delete a file if it exists; of a link, the link itself."""
         with translate_errors(path), suppress(FileNotFoundError):
             where = self._at(path)
             os.unlink(where)
             self._touch(where)
 
     def prune(self, folder: str) -> None:
-        """Delete the empty folders in a folder, and itself when nothing is left."""
+        """Delete the empty folders in a folder, and the folder itself if it is then empty."""
         pending, order = [folder], []
         while pending:
             order.append(pending.pop())
@@ -292,7 +293,7 @@ class LocalWriter(LocalReader):
         if everything:
             os.sync()
         for folder in sorted({above for place in self._touched for above in self._up_from(place)}):
-            # Deleted since: its parent is among them. Or the folder above the root is not for this account to read.
+            # Deleted since: its parent is in the list. Or this account cannot read the folder above the root.
             with suppress(FileNotFoundError, PermissionError):
                 handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 try:
@@ -302,12 +303,12 @@ class LocalWriter(LocalReader):
         self._touched.clear()
 
     def _temporary(self, where: str, chunks: Iterable[bytes]) -> str:
-        """Write a file next to one that it will replace, or that it will become; return its path."""
+        """Write a temporary file in the folder of its final path; return the temporary path."""
         new = os.path.join(os.path.dirname(where), f".{os.path.basename(where)}.{os.getpid()}.tmp")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             handle = os.open(new, flags, 0o600)
-        except FileExistsError:  # of a process with the same id, long ago
+        except FileExistsError:  # left by an earlier process with the same id
             os.unlink(new)
             handle = os.open(new, flags, 0o600)
         try:
@@ -326,7 +327,7 @@ class LocalWriter(LocalReader):
         return new
 
     def _make_folder(self, where: str) -> None:
-        """Create a folder, and those above it that are missing, each for its owner only."""
+        """Create a folder and its missing parents, each accessible by its owner only."""
         missing = []
         while not os.path.isdir(where):
             missing.append(where)
@@ -337,7 +338,7 @@ class LocalWriter(LocalReader):
             self._touch(folder)
 
     def _up_from(self, folder: str) -> Iterator[str]:
-        """Yield a folder and those above it, to the one that holds the root: who created them may not have synced."""
+        """Yield a folder and its parents up to the root's parent: the process that created them may not have synced."""
         top = os.path.dirname(os.path.abspath(self.root))
         folder = os.path.abspath(folder)
         while folder.startswith(f"{top.rstrip('/')}/"):

@@ -1,4 +1,4 @@
-"""Open a folder for reading or for writing, wherever it is."""
+"""Open a folder for reading or for writing, on a local disk or another filesystem."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def open_inside(location: str, name: str) -> FolderReader:
     """Return a reader of a folder in another folder, whose name was read from a file.
 
     Raises:
-        CheckpointError: It is not a single name, the folder is a symbolic link, or it is not there.
+        CheckpointError: The name is not a single file name, or the folder is a symbolic link or does not exist.
     """
     try:
         file_name(name)

@@ -1,9 +1,10 @@
-"""A folder on a filesystem that fsspec knows.
+"""A folder on a filesystem that fsspec supports.
 
-A file is created with a condition (`If-None-Match` on S3) where the store supports that: of several processes that
-create the same file at the same time, exactly one succeeds. A store that is compatible with S3 may ignore the condition
-or reject it, so it is tried: see `RemoteWriter.exclusive`. Where it does not work, a file is written after a look, and
-the process whose content is there a second later has created it. This is not exclusive: a process may be slower.
+A file is created with a conditional write (`If-None-Match` on S3) where the store supports it: of several processes
+that create the same file at the same time, exactly one succeeds. A store that is compatible with S3 may ignore or
+reject the condition, so respool tests it: see `RemoteWriter.exclusive`. Without it, a file is written if it does not
+exist, and the process whose content it has a second later has created it. That is not exclusive: a slower process may
+overwrite it.
 """
 
 import os
@@ -21,27 +22,31 @@ from respool.storage.folder import FileInfo, FolderListing, short_message, trans
 from respool.untrusted import relative_path
 
 _TEMPORARY = re.compile(r"\..+\.\d+\.tmp")
-_RENAMING = frozenset({"hdfs", "viewfs", "webhdfs", "sftp", "dbfs"})  # where a rename is one cheap step
-_CONDITIONAL = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})  # whose libraries send conditions
-_EXISTS = frozenset({"PreconditionFailed", "412"})  # how S3 reports that a condition is not met
-_CONFLICT = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})  # and that it could not be checked
+_RENAMING = frozenset({"hdfs", "viewfs", "webhdfs", "sftp", "dbfs"})  # where a rename is cheap and atomic
+_CONDITIONAL = frozenset(
+    {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"}
+)  # whose libraries support conditional writes
+_EXISTS = frozenset({"PreconditionFailed", "412"})  # S3's codes for a condition that is not met
+_CONFLICT = frozenset(
+    {"ConditionalRequestConflict", "OperationAborted", "409"}
+)  # S3's codes for a condition that could not be checked
 _REJECTED = frozenset({"NotImplemented", "501", "InvalidArgument", "InvalidRequest", "UnsupportedOperation", "400"})
 _PAUSES = (0.1, 0.3, 1.0)  # seconds before a conditional write is repeated after a conflict
-_SETTLE = 1.0  # seconds until a process looks whose content a file has, where writes have no conditions
+_SETTLE = 1.0  # seconds until a process reads whose content a file has, without conditional writes
 _PROBE = re.compile(r"probe-[0-9a-f-]{36}")
 
-_memory = threading.Lock()  # makes the steps on fsspec's memory filesystem one
+_memory = threading.Lock()  # makes operations on fsspec's memory filesystem atomic
 
 
 class Versioned(NamedTuple):
-    """A file's bytes, and what identifies this version of it; None where a write cannot depend on a version."""
+    """A file's bytes and its version; None where a write cannot depend on a version."""
 
     data: bytes
     version: str | None
 
 
 class _Conditions(NamedTuple):
-    """Which conditions of a write a store checks: that no file exists; that a file has a version."""
+    """Which conditions of a write a store supports: that the file does not exist; that it has a version."""
 
     absent: bool
     version: bool
@@ -60,7 +65,7 @@ class RemoteReader:
         self._listed: dict[str, FileInfo] = {}
 
     def walk(self) -> FolderListing:
-        """List all files, in one pass; their facts come with it."""
+        """List all files in one pass, with their sizes and modification times."""
         paths = self._find("")
         if not paths:
             remedy = "Check the URL, and the account's permissions."
@@ -73,7 +78,7 @@ class RemoteReader:
         return FolderListing(folders, {})
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of the files in one folder; none when it is not there."""
+        """Return the names of the files in one folder; empty when the folder does not exist."""
         return [path.removeprefix(f"{folder}/") for path in self._find(folder, 1) if path.rpartition("/")[0] == folder]
 
     def read(self, path: str) -> bytes:
@@ -82,7 +87,7 @@ class RemoteReader:
             return bytes(self._fs.cat_file(self._at(path)))
 
     def read_many(self, paths: Sequence[str]) -> dict[str, bytes | Exception]:
-        """Return the bytes of files, or what went wrong with each; many at a time where the store can."""
+        """Return the bytes of each file, or the error that it raised; in parallel where the store supports it."""
         if not paths:
             return {}
         with translate_errors(self.root):
@@ -91,15 +96,15 @@ class RemoteReader:
         return {path: by_path.get(path, FileNotFoundError(path)) for path in paths}
 
     def chunks(self, path: str) -> Iterator[bytes]:
-        """Yield a file's bytes: whole, as stores give them best."""
+        """Yield a file's bytes as one chunk: one request is the fastest."""
         yield self.read(path)
 
     def below(self, folder: str) -> list[str]:
-        """Return the paths of all files in a folder and its folders; none when it is not there."""
+        """Return the paths of all files in a folder and its subfolders; empty when the folder does not exist."""
         return self._find(folder)
 
     def folders(self, folder: str) -> list[str]:
-        """Return the names of the folders in one folder; none when it is not there."""
+        """Return the names of the folders in one folder; empty when the folder does not exist."""
         with translate_errors(f"{self.root}/{folder}"):
             try:
                 entries = self._fs.ls(self._at(folder), detail=True)
@@ -108,7 +113,7 @@ class RemoteReader:
         return [self._relative(entry["name"]).rpartition("/")[2] for entry in entries if entry["type"] == "directory"]
 
     def facts(self, paths: Iterable[str]) -> dict[str, FileInfo]:
-        """Return the facts of those files that are there, from the listing where it had them."""
+        """Return size and modification time of each file that exists, from the last listing if it has them."""
         infos = {}
         for path in paths:
             known = self._listed.get(path)
@@ -125,7 +130,7 @@ class RemoteReader:
         with translate_errors(self.root):
             try:
                 entries = self._fs.find(self._at(folder), detail=True, maxdepth=depth)
-            except FileNotFoundError:  # of a bucket that is not there
+            except FileNotFoundError:  # the bucket does not exist
                 entries = {}
         self._listed.update({self._relative(path): _facts(info) for path, info in entries.items()})
         return [self._relative(path) for path in entries]
@@ -138,14 +143,14 @@ class RemoteReader:
                 return None
 
     def temporary(self, folder: str) -> list[str]:
-        """Return the paths of files in one folder that killed processes left: by `replace`, or to try the store."""
+        """Return the paths of temporary files and probes in one folder that killed processes left."""
         pattern = _TEMPORARY if self._renames else _PROBE
         if not self._renames and folder != OWN:
             return []
         return [f"{folder}/{name}" for name in self.names(folder) if pattern.fullmatch(name)]
 
     def _at(self, path: str) -> str:
-        """Return where a file or folder is; raise CheckpointError for a path that leads out of the folder."""
+        """Return the full path of a file or folder; raise CheckpointError for a path that leads out of the folder."""
         if not path:
             return self._path
         try:
@@ -172,16 +177,16 @@ class RemoteWriter(RemoteReader):
     def exclusive(self) -> bool:
         """Return whether exactly one of several processes that create the same file at the same time succeeds.
 
-        Where the library sends conditions, the store is asked, once for each bucket: a small file is created twice and
-        deleted. Raise CheckpointError when that cannot be done.
+        Where the library supports conditional writes, the store is tested once for each bucket: a small file is created
+        twice and deleted. Raise CheckpointError when that is not possible.
         """
         return self._in_memory or self._conditions().absent
 
     def create(self, path: str, data: bytes) -> None:
-        """Write a file that must not exist yet.
+        """Create a file; raise FileExistsError when it exists.
 
-        The content must be that of this process alone: a write that was repeated because its answer was lost is
-        recognized by it.
+        The content must be unique to this process: it identifies a write that was repeated because its response was
+        lost.
         """
         if self._ask(path) is not None:
             raise FileExistsError(path)
@@ -205,10 +210,10 @@ class RemoteWriter(RemoteReader):
         return Versioned(self.read(path), version)  # read last: a change in between makes the write fail
 
     def replace_version(self, path: str, before: Versioned, data: bytes) -> bool:
-        """Write a file in place of a version of it; return False, and write nothing, when it has changed since.
+        """Replace a version of a file; return False, and write nothing, when the file has changed since.
 
-        In one step where it has a version (`If-Match` on S3). Elsewhere another process can write between the look and
-        the write. The content must be that of this process alone, as for `create`.
+        This is atomic where the file has a version (`If-Match` on S3). Elsewhere another process can write between the
+        read and the write. The content must be unique to this process, as for `create`.
         """
         if before.version is None:
             if not self._holds(path, before.data):
@@ -227,7 +232,7 @@ class RemoteWriter(RemoteReader):
             return False
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write a file, in place of what was there; a store shows an object whole or not at all."""
+        """Write a file atomically: a store shows an object whole or not at all."""
         with translate_errors(f"{self.root}/{path}"):
             if self._renames:
                 folder, _, name = self._at(path).rpartition("/")
@@ -242,16 +247,16 @@ class RemoteWriter(RemoteReader):
             self._listed.pop(path, None)
 
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Write a file from pieces: in one go, so that it is seen whole or not at all."""
+        """Write a file from chunks, in one request: a store shows an object whole or not at all."""
         self.replace(path, b"".join(chunks))
 
     def move(self, source: str, target: str) -> None:
-        """Move a file, if that is not done yet: by a rename, or by a copy that is checked before the source goes."""
+        """Move a file unless it is moved already: by a rename, or by a copy that is checked before the deletion."""
         before = self._ask(source)
         with translate_errors(f"{self.root}/{source}"):
             if before is None:
                 if self._ask(target) is None:
-                    raise CheckpointError(f"{source} has vanished: something else changes this checkpoint.")
+                    raise CheckpointError(f"{source} has vanished: another process changes this checkpoint.")
                 return
             if self._renames:
                 if self._ask(target) is not None:
@@ -267,26 +272,26 @@ class RemoteWriter(RemoteReader):
             self._listed.pop(source, None)
 
     def delete(self, path: str) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file if it exists."""
         with translate_errors(f"{self.root}/{path}"):
             if self._ask(path) is not None:
                 self._fs.rm_file(self._at(path))
             self._listed.pop(path, None)
 
     def prune(self, folder: str) -> None:
-        """Delete empty folders where the filesystem has such; object stores have none."""
+        """Delete empty folders where the filesystem has folders; object stores do not."""
         if self._renames:
             with translate_errors(f"{self.root}/{folder}"):
                 if self._fs.exists(self._at(folder)) and not self._fs.find(self._at(folder)):
                     self._fs.rm(self._at(folder), recursive=True)
 
     def sync(self, everything: bool = False) -> None:
-        """Nothing to wait for: a store's answer means that it is safe."""
+        """Return immediately: a store confirms a write when it is durable."""
 
     def _conditions(self) -> _Conditions:
         if not self._conditional:
             return _Conditions(absent=False, version=False)
-        # With fsspec's own object, which all folders of a store share: another server is another object.
+        # Cached on fsspec's filesystem object, which all folders of a store share: another server has another object.
         known: dict[str, _Conditions] = vars(self._fs).setdefault("_respool_conditions", {})
         bucket = self._path.split("/", 1)[0]
         if bucket not in known:
@@ -297,7 +302,7 @@ class RemoteWriter(RemoteReader):
         probe = f"{OWN}/probe-{uuid4()}"
         try:
             self._write_if(probe, b"?", mode="create")
-            # Twice, as another process may clear the probe away in between.
+            # Twice, as another process may delete the probe in between.
             absent = any(not self._write_if(probe, b"?", mode="create") for _ in range(2))
             return _Conditions(absent, version=absent and self._is_s3 and self._checks_versions(probe))
         except _Rejected:
@@ -311,13 +316,13 @@ class RemoteWriter(RemoteReader):
     def _checks_versions(self, probe: str) -> bool:
         try:
             return not self._write_if(probe, b"?", IfMatch='"another"')
-        except (_Rejected, FileNotFoundError):  # the latter when another process has cleared the probe away
+        except (_Rejected, FileNotFoundError):  # the latter when another process has deleted the probe
             return False
 
     def _write_if(self, path: str, data: bytes, **condition: str) -> bool:
-        """Write a file in one step if a condition is met; return whether it was.
+        """Write a file atomically if a condition is met; return whether it was.
 
-        A write whose answer was lost is repeated by the libraries: then it is not met, though the file was written.
+        Libraries repeat a write whose response was lost: then the condition is not met although the file was written.
         """
         with translate_errors(f"{self.root}/{path}"):
             for pause in (*_PAUSES, None):
@@ -350,11 +355,11 @@ class RemoteWriter(RemoteReader):
 
 
 class _Rejected(CheckpointError):
-    """A store does not know the condition of a write."""
+    """A store does not support the condition of a write."""
 
 
 def _code(error: BaseException) -> str:
-    """Return the code with which a store answered; that of an unknown header for a library without conditions."""
+    """Return the error code of a store's response; `NotImplemented` for a library without conditional writes."""
     if isinstance(error, TypeError | NotImplementedError):
         return "NotImplemented"
     response = getattr(error.__cause__, "response", None) or getattr(error, "response", None)
@@ -374,7 +379,7 @@ def _filesystem(url: str) -> tuple[Any, str]:
             f"{scheme}:// needs a package that is not installed: {error}. "
             "Install it in respool's environment, and run this again."
         ) from error
-    except Exception as error:  # some filesystems connect now, and have errors of their own
+    except Exception as error:  # some filesystems connect now, and have their own errors
         raise CheckpointError(
             f"{url} cannot be opened: {short_message(error).splitlines()[0]}. Check the address and what {scheme}:// "
             "needs on this machine. Name a folder, or a URL of another filesystem, such as s3://."

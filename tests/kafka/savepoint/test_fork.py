@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.cli.app import app
-from respool.diff.compare import compare
-from respool.diff.model import ComparedOutput, DiffRequest, cutoff_after
-from respool.diff.report import DiffReport
+from respool.comparing.compare import compare
+from respool.comparing.model import ComparedOutput, DiffRequest, cutoff_after
+from respool.comparing.report import DiffReport
 from respool.errors import CheckpointError, PipelineError
 from respool.kafka import consumer, producer
 from respool.kafka.cluster import KafkaCluster

@@ -11,10 +11,10 @@ import pytest
 from respool.archive import high_water
 from respool.archive.high_water import ArchivedOffsets, read_archived_offsets
 from respool.archive.reader import ArchiveReader
-from respool.reprocess import completeness
-from respool.reprocess.completeness import check_beginning
-from respool.reprocess.live import LiveQuery
-from respool.reprocess.plan import ReprocessPlan, ReprocessRequest
+from respool.reprocessing import completeness
+from respool.reprocessing.completeness import check_beginning
+from respool.reprocessing.live import LiveQuery
+from respool.reprocessing.plan import ReprocessPlan, ReprocessRequest
 from respool.times import Span
 from respool.visits.counts import visit_counts
 from support.archive import plan_of, write_part

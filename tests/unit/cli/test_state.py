@@ -77,7 +77,11 @@ def test_what_there_is_to_read_is_listed(golden: Unpacked, kind: str, lines: lis
         ("transform", "--batch 3", "has 3 variables. Name one with --var: amounts (list), by_id (map), rows (value)."),
         ("transform", "--var rows --timers", "Leave one of them out"),
         ("transform", "--store left", "has no store 'left'. Name a variable with --var."),
-        ("transform", "--var amounts --changes 3..4", "the first element only; amounts is a list"),
+        (
+            "transform",
+            "--var amounts --changes 3..4",
+            "only the first element of a list that changed; amounts is a list",
+        ),
         ("transform", "--timers --changes 3..4", "Spark does not report changes of timers"),
         ("hdfs", "--changes 5..3", "ends before it begins"),
         ("hdfs", "--changes 3..99", "there is no such batch yet"),

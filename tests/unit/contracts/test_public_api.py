@@ -4,6 +4,7 @@ import doctest
 import inspect
 from collections.abc import Iterator
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -144,3 +145,9 @@ def test_a_public_object_is_shown_in_one_line(expression: str, names: dict[str, 
     assert "\n" not in text
     assert len(text) < 250
     assert " object at 0x" not in text
+
+
+def test_no_package_hides_a_public_function() -> None:
+    for name in ("diff", "reprocess"):
+        import_module(f"respool.{name}")
+        assert inspect.isfunction(getattr(respool, name))

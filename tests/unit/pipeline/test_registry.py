@@ -35,7 +35,7 @@ def test_a_parameter_changes_the_pipeline() -> None:
     [
         ({"windw": "15m"}, "no parameter 'windw'. Did you mean 'window'"),
         ({"window": "soon"}, "'soon' is not a duration"),
-        ({"window": "0s"}, "no time at all"),
+        ({"window": "0s"}, "empty duration"),
         ({"watermark": "later"}, "'later' is not a duration"),
         ({"timezone": "Europe/Pari"}, "Did you mean 'Europe/Paris'"),
         ({"topic": ""}, "expected text"),

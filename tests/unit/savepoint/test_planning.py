@@ -40,8 +40,7 @@ AHEAD = (
 )
 UNKNOWN = (
     "Source 0 reads files. The files that it has read since are not recorded, so it was not checked whether they still "
-    "exist: "
-    "Spark skips missing files without an error."
+    "exist: Spark skips missing files without an error."
 )
 CODE: dict[str, Any] = {"code": {"f": "1"}, "settings": {"watermark": "1 minute"}}
 PIPELINE = RunRecord("visits", "visits", "topic a", "writes again", output="kafka:a", fingerprint=CODE)

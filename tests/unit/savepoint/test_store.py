@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from respool.diff.model import Cutoff, cutoff_after
+from respool.comparing.model import Cutoff, cutoff_after
 from respool.errors import CheckpointError, DamagedFileError
 from respool.savepoint.manifest import SavedFile, SavepointManifest, text_of
 from respool.savepoint.store import SavepointStore, check_name, find, is_name, new_folder, read

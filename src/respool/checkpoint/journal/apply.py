@@ -31,6 +31,7 @@ from respool.locations import OWN
 from respool.storage.folder import FolderReader, FolderWriter
 from respool.storage.open import open_writer
 
+# Files of earlier versions start with this text, too.
 FENCE = b"respool is changing this checkpoint, or was cut off while it did. Run its command again to finish."
 
 

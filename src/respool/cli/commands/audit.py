@@ -32,13 +32,15 @@ def audit(
     pipeline: PipelineArgument,
     start: StartArgument,
     end: EndArgument,
-    fix: Annotated[bool, typer.Option("--fix", help="Publish exactly what differs anew, as the archive says.")] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Publish every result that differs again, as the archive says.")
+    ] = False,
     allow_open: Annotated[
         bool,
         typer.Option("--allow-open", help="The span may reach beyond what is closed; what is open is left out."),
     ] = False,
     allow_partial: AllowPartial = False,
-    limit: Annotated[int, typer.Option(min=0, metavar="N", help="How many differences are told in full.")] = 100,
+    limit: Annotated[int, typer.Option(min=0, metavar="N", help="How many differences are printed in full.")] = 100,
     slice_: Slice = "1d",
     archive: ArchiveOption = None,
     checkpoint: LiveCheckpoint = None,
@@ -49,10 +51,10 @@ def audit(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Compare what was published of a span with what the archive says, and name what differs.
+    """Compare what was published of a span with what the archive says, and print what differs.
 
-    A result can be wrong, missing, or published though nothing is there; the late records behind each are told. Exit
-    code 3 when something differs and is not fixed.
+    A result can be wrong, missing or unexpected; the late records behind each are printed. Exit code 3 when
+    something differs and is not fixed.
     """
     settings = load(home=home, bootstrap_servers=bootstrap_servers, timezone=timezone, master=master)
     plan = plan_reprocess(

@@ -66,30 +66,32 @@ def status(home: Home = None, json: Json = False) -> None:
     from respool.local import broker
 
     settings = load(home=home)
-    found = broker.status(settings.home)
+    current = broker.status(settings.home)
     if json:
-        out_json(asdict(found))
+        out_json(asdict(current))
         return
-    match found.state:
+    match current.state:
         case "running":
-            print_result(f"The broker runs at {found.address} (process {found.pid}).")
+            print_result(f"The broker runs at {current.address} (process {current.pid}).")
         case "silent":
-            print_result(f"The broker's process {found.pid} lives, but does not answer at {found.address}.")
+            print_result(
+                f"The broker's process {current.pid} lives, but does not answer at {current.address}."
+            )
             print_result("If it stays so, stop it and start it again: respool broker stop, respool broker start.")
         case "died":
             print_result("The broker ended without being stopped. Start it again: respool broker start.")
         case "stopped":
             print_result(f"No broker runs for the home {settings.home}. Start one with: respool broker start.")
-    if found.data_bytes:
-        print_result(f"Its topics take {size(found.data_bytes)}.")
-    if found.log.exists():
-        print_result(f"Its log is {found.log}.")
+    if current.data_bytes:
+        print_result(f"Its topics take {size(current.data_bytes)}.")
+    if current.log.exists():
+        print_result(f"Its log is {current.log}.")
 
 
 @app.command()
 def logs(
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 50,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines until interrupted.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new lines until interrupted.")] = False,
     home: Home = None,
 ) -> None:
     """Show the end of the broker's log."""
@@ -129,7 +131,7 @@ def _follow(file: Path) -> None:
 
 
 def _replaced(file: Path, stream: IO[str]) -> bool:
-    """Tell whether a new log stands where this one stood: it was full, or the broker was started again."""
+    """Return whether the log was replaced: it was full, or the broker was started again."""
     try:
         return file.stat().st_ino != os.fstat(stream.fileno()).st_ino
     except FileNotFoundError:
@@ -142,10 +144,12 @@ def reset(home: Home = None, yes: Yes = False) -> None:
     from respool.local import broker
 
     settings = load(home=home)
-    found = broker.status(settings.home)
+    current = broker.status(settings.home)
     if not yes:
         typer.confirm(
-            f"Delete all topics of the broker of {settings.home} ({size(found.data_bytes)})?", abort=True, err=True
+            f"Delete all topics of the broker of {settings.home} ({size(current.data_bytes)})?",
+            abort=True,
+            err=True,
         )
     if broker.reset(settings.home):
         print_result("The broker's topics are deleted.")

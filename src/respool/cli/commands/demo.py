@@ -24,19 +24,19 @@ def demo(
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the scenarios.")] = False,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the broker, topics and checkpoints for a look around.")
+        bool, typer.Option("--keep", help="Keep the broker, topics and checkpoints, to inspect them.")
     ] = False,
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Play a walk-through live on a broker of its own, and check what comes out.
+    """Play a walk-through live on a separate broker, and check the results.
 
     Exits with 1 when anything differs from what the walk-through promises.
     """
     from respool.demo.scenarios import SCENARIOS
 
     if list_:
-        rows = [{"scenario": one.name, "shows": one.title} for one in SCENARIOS.values()]
+        rows = [{"scenario": scenario.name, "shows": scenario.title} for scenario in SCENARIOS.values()]
         if json:
             out_json(rows)
         else:
@@ -68,16 +68,14 @@ def _play(settings: "Settings", name: str, keep: bool) -> None:
         raise
     print_result(f"✔ {name}: all as expected, in {time.monotonic() - begin:.0f} s")
     if keep:
-        print_result(
-            f"Kept for a look around: {stage.home}. Stop its broker with: respool broker stop --home {stage.home}"
-        )
+        print_result(f"Kept: {stage.home}. Stop its broker with: respool broker stop --home {stage.home}")
 
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM find the way out, on which a scenario ends what it has started.
+    """Let Ctrl-C and SIGTERM raise SystemExit, so that a scenario ends the processes that it has started.
 
-    Ctrl-C reaches the commands of a scenario, too: what fails after it, failed for it.
+    Ctrl-C reaches the commands of a scenario, too: a later failure counts as the interruption.
     """
     seen: list[int] = []
 
@@ -85,8 +83,8 @@ def _ended_by_signals() -> Iterator[None]:
         seen.append(number)
         sys.exit(128 + number)
 
-    for one in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(one, end)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
     try:
         yield
     except Exception:

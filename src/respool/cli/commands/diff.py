@@ -1,4 +1,4 @@
-"""`respool diff`: what two runs wrote, side by side."""
+"""`respool diff`: compare what two runs wrote."""
 
 from typing import Annotated
 
@@ -35,13 +35,15 @@ def diff(
     ] = None,
     key: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="A column that identifies a row, in place of the known key; repeatable."),
+        typer.Option(
+            metavar="COLUMN", help="A column that identifies a row, in place of the recorded key; repeatable."
+        ),
     ] = None,
     ignore: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="A column to leave out; repeatable.")
     ] = None,
     limit: Annotated[
-        int, typer.Option(min=0, metavar="N", help="How many rows are told in full, of each kind of difference.")
+        int, typer.Option(min=0, metavar="N", help="How many rows are printed in full, of each kind of difference.")
     ] = 20,
     output: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="A new folder for all differences, as Parquet.")

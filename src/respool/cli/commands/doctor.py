@@ -40,12 +40,12 @@ def check(
     except SettingsError as error:
         findings = [Finding(settings.CONFIG_FILE, "wrong", str(error))]
     if json:
-        out_json([asdict(one) for one in findings])
+        out_json([asdict(finding) for finding in findings])
     else:
-        width = max(len(one.subject) for one in findings)
-        for one in findings:
-            print_result(f"{one.level:<8}  {one.subject:<{width}}  {one.message}".rstrip())
-    if any(one.level == "wrong" for one in findings):
+        width = max(len(finding.subject) for finding in findings)
+        for finding in findings:
+            print_result(f"{finding.level:<8}  {finding.subject:<{width}}  {finding.message}".rstrip())
+    if any(finding.level == "wrong" for finding in findings):
         raise typer.Exit(1)
 
 
@@ -53,21 +53,21 @@ def doctor(home: Home = None, bootstrap_servers: BootstrapServers = None, json: 
     """Check this machine: Java, Python, packages, jars, disk, broker. Exits with 1 if anything is broken."""
     checks = examine(load(home=home, bootstrap_servers=bootstrap_servers))
     if json:
-        out_json([asdict(check) for check in checks])
+        out_json([check.to_json() for check in checks])
     else:
         width = max(len(check.name) for check in checks)
         for check in checks:
-            print_result(f"{check.state:<6}  {check.name:<{width}}  {check.found}")
+            print_result(f"{check.state:<6}  {check.name:<{width}}  {check.detail}")
     if any(check.state == "broken" for check in checks):
         raise typer.Exit(1)
 
 
 def jars(home: Home = None, json: Json = False) -> None:
-    """Print the jars that Spark needs, for: spark-submit --jars "$(respool jars)". Downloads them if need be."""
+    """Print the jars that Spark needs, for: spark-submit --jars "$(respool jars)". Downloads missing jars first."""
     from respool.local.jars import spark_jars
 
-    found = [str(jar) for jar in spark_jars(load(home=home))]
+    paths = [str(jar) for jar in spark_jars(load(home=home))]
     if json:
-        out_json(found)
+        out_json(paths)
     else:
-        print_result(",".join(found))
+        print_result(",".join(paths))

@@ -1,4 +1,4 @@
-"""`respool pipelines`: what there is to run."""
+"""`respool pipelines`: the pipelines that can be run."""
 
 from typing import Annotated, Any
 
@@ -11,7 +11,8 @@ from respool.settings import Settings
 
 def pipelines(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Show this one with its parameters; module:object for yours.")
+        str | None,
+        typer.Argument(metavar="NAME", help="Show this pipeline with its parameters; module:object for yours."),
     ] = None,
     home: Home = None,
     json: Json = False,
@@ -23,36 +24,36 @@ def pipelines(
     names = [name] if name is not None else list(registry.BUILT_IN)
     values = registry.section_values(names, settings.pipelines)
     if name is None:
-        rows = [_facts(one, values[one], settings) for one in names]
+        rows = [_summary(pipeline, values[pipeline], settings) for pipeline in names]
         if json:
             out_json(rows)
         else:
             table(rows, ("pipeline", "reads", "does", "writes", "has run"), "There are no pipelines.")
         return
-    facts = _facts(name, values[name], settings)
+    summary = _summary(name, values[name], settings)
     parameters = _parameters(name, values[name])
     if json:
-        out_json({**facts, "parameters": parameters})
+        out_json({**summary, "parameters": parameters})
         return
-    for key, value in facts.items():
+    for key, value in summary.items():
         print_result(f"{key + ':':<12}{'yes' if value is True else 'no' if value is False else value}")
     print_result("")
     table(parameters, ("parameter", "value", "default"), "It has no parameters.")
 
 
-def _facts(name: str, values: dict[str, object], settings: Settings) -> dict[str, Any]:
+def _summary(name: str, values: dict[str, object], settings: Settings) -> dict[str, Any]:
     from respool.pipeline import registry
 
-    found = registry.find_pipeline(name, values)
-    checkpoint = settings.checkpoints / found.name
+    pipeline = registry.find_pipeline(name, values)
+    checkpoint = settings.checkpoints / pipeline.name
     has_run = (checkpoint / "offsets").is_dir()
-    return {**found.describe(), "has run": has_run, "checkpoint": str(checkpoint)}
+    return {**pipeline.describe(), "has run": has_run, "checkpoint": str(checkpoint)}
 
 
 def _parameters(name: str, values: dict[str, object]) -> list[dict[str, Any]]:
     from respool.pipeline import registry
 
     return [
-        {"parameter": one.name, "value": values.get(one.name, one.default), "default": one.default}
-        for one in registry.parameters(name)
+        {"parameter": item.name, "value": values.get(item.name, item.default), "default": item.default}
+        for item in registry.parameters(name)
     ]

@@ -1,4 +1,4 @@
-"""`respool reprocess`: a span of event time again, from the archive."""
+"""`respool reprocess`: compute a span of event time again from the archive."""
 
 from typing import Annotated
 
@@ -41,10 +41,10 @@ def reprocess(
     ] = None,
     run_id: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Name of the run; to go on with one that was stopped.  [default: derived]"),
+        typer.Option(metavar="ID", help="Name of the run; to resume a run that was stopped.  [default: derived]"),
     ] = None,
     allow_open: Annotated[
-        bool, typer.Option("--allow-open", help="Take what the live query has not closed yet, too.")
+        bool, typer.Option("--allow-open", help="Include what the live query has not closed yet.")
     ] = False,
     allow_partial: AllowPartial = False,
     slice_: Slice = "1d",
@@ -57,11 +57,11 @@ def reprocess(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Compute a span of event time again from the archive, and publish the result; the live query goes on.
+    """Compute a span of event time again from the archive, and publish the results; the live query keeps running.
 
     The span is widened to whole windows or sessions. Results have the same keys and values as the live query's, and
-    headers that tell them apart; what was published in the span and is not there is withdrawn. A long span runs in
-    slices: stopped, the same command goes on where it was.
+    separate headers. What was published in the span and is not among the results is withdrawn. A long span runs in
+    slices: after an interruption, the same command resumes.
     """
     settings = load(home=home, bootstrap_servers=bootstrap_servers, timezone=timezone, master=master)
     plan = plan_reprocess(

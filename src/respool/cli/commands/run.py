@@ -19,10 +19,10 @@ def run(
         typer.Argument(metavar="PIPELINE", help="Names of `respool pipelines`, or module:object of your own."),
     ],
     available_now: Annotated[
-        bool, typer.Option("--available-now", help="Process what is there now, then stop.")
+        bool, typer.Option("--available-now", help="Process the available records, then stop.")
     ] = False,
     trigger: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Time from batch to batch, such as 20s; 0s for at once.")
+        str | None, typer.Option(metavar="TIME", help="Time from batch to batch, such as 20s; 0s for no pause.")
     ] = None,
     max_offsets_per_trigger: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="The most records that a batch takes.")
@@ -37,16 +37,19 @@ def run(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Fork this savepoint to the folder of --checkpoint, and go on from there. What has changed in the "
-            "pipeline since, and whether Spark can start, is told first.",
+            help="Fork this savepoint to the folder of --checkpoint, and start from it. What has changed in the "
+            "pipeline since, and whether Spark can start, is printed first.",
         ),
     ] = None,
     allow_data_loss: Annotated[
-        bool, typer.Option("--allow-data-loss", help="With --from-savepoint: go on though the source has lost records.")
+        bool,
+        typer.Option("--allow-data-loss", help="With --from-savepoint: continue though the source has lost records."),
     ] = False,
     sink_suffix: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Write to a topic or table of its own, whose name ends with this, as -v2."),
+        typer.Option(
+            metavar="TEXT", help="Write to a separate topic or table, whose name ends with this, such as -v2."
+        ),
     ] = None,
     dead_letter: Annotated[
         bool, typer.Option(help="Keep records that do not decode in the topic TOPIC-rejected.")
@@ -56,7 +59,7 @@ def run(
         typer.Option(
             metavar="TIME",
             help="How long to wait for a Kafka that does not answer, and for other causes that may pass, such as 10m. "
-            "[default: for ever; 5m with --available-now]",
+            "[default: no limit; 5m with --available-now]",
         ),
     ] = None,
     fail_fast: Annotated[
@@ -77,8 +80,8 @@ def run(
 ) -> None:
     """Run pipelines until Ctrl-C, with a line for every batch.
 
-    Ctrl-C and SIGTERM stop after the running batch; a second Ctrl-C stops at once. Run again, every pipeline goes on
-    from its last finished batch. Batch lines go to standard error; with --json, to standard output.
+    Ctrl-C and SIGTERM stop after the running batch; a second Ctrl-C interrupts it. Run again, every pipeline resumes
+    after its last finished batch. Batch lines go to standard error; with --json, to standard output.
 
     While Kafka does not answer, the run waits, and resumes when it does. A pipeline that has failed for another reason
     ends alone, and the exit code is 1 when the run ends.

@@ -1,4 +1,4 @@
-"""`respool topic`: look at topics, create them, put records in by hand, read them back."""
+"""`respool topic`: list and create topics, send records by hand, read them; `respool generate`."""
 
 import base64
 import signal
@@ -39,7 +39,8 @@ def list_(home: Home = None, bootstrap_servers: BootstrapServers = None, json: J
 
     kafka = connect(load(home=home, bootstrap_servers=bootstrap_servers))
     rows = [
-        {"topic": one.name, "partitions": one.partitions, "records": one.records} for one in topics.list_topics(kafka)
+        {"topic": topic.name, "partitions": topic.partitions, "records": topic.records}
+        for topic in topics.list_topics(kafka)
     ]
     if json:
         out_json(rows)
@@ -55,7 +56,7 @@ def create(
     partitions: Annotated[int | None, typer.Option(min=1, help="How many.  [default: the broker's own]")] = None,
     config: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A setting of the topic, by KafkaCluster's name; repeatable."),
+        typer.Option(metavar="KEY=VALUE", help="A setting of the topic, by Kafka's name; repeatable."),
     ] = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
@@ -108,7 +109,7 @@ def produce(
 def read(
     name: _Name,
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Start with the first record.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new records until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new records until Ctrl-C.")] = False,
     max_: Annotated[
         int | None,
         typer.Option("--max", "-n", min=1, help=f"Stop after this many records.  [default: {_TAIL}, or all]"),
@@ -161,8 +162,8 @@ def _messages(lines: Iterable[bytes], separator: str | None) -> Iterator["Messag
             text = line.rstrip(b"\r\n")
             if not text.strip():
                 continue
-            key, found, value = text.partition(separator.encode()) if separator else (b"", b"", b"")
-            yield Message(key, value) if found else Message(None, text)
+            key, separated, value = text.partition(separator.encode()) if separator else (b"", b"", b"")
+            yield Message(key, value) if separated else Message(None, text)
     except KeyboardInterrupt:
         # At the keyboard Ctrl-C ends the input, as Ctrl-D does: what was typed is sent and counted.
         return
@@ -220,17 +221,17 @@ def generate(
     start: Annotated[
         str, typer.Option(metavar="TIME", help="Event time of the first events, in ISO 8601.")
     ] = "2024-01-01T01:00:00",
-    visits: Annotated[int, typer.Option(min=1, help="How many visits go on at the same time.")] = 10,
+    visits: Annotated[int, typer.Option(min=1, help="How many visits there are at the same time.")] = 10,
     pages: Annotated[int, typer.Option(min=1, help="How many pages a visit has, more or less.")] = 10,
     seed: Annotated[int, typer.Option(help="The same seed gives the same visits, byte for byte.")] = 0,
     late: Annotated[
-        float, typer.Option(min=0, max=1, metavar="FRACTION", help="Events held back while the others go on, 0 to 1.")
+        float, typer.Option(min=0, max=1, metavar="FRACTION", help="Events held back while others are sent, 0 to 1.")
     ] = 0,
     lateness: Annotated[
         str, typer.Option(metavar="DURATION", help="The longest that they are held back, in event time.")
     ] = "30m",
     duplicates: Annotated[
-        float, typer.Option(min=0, max=1, metavar="FRACTION", help="Events that come a second time, 0 to 1.")
+        float, typer.Option(min=0, max=1, metavar="FRACTION", help="Events that are sent twice, 0 to 1.")
     ] = 0,
     malformed: Annotated[
         float, typer.Option(min=0, max=1, metavar="FRACTION", help="Unreadable records added for each event, 0 to 1.")
@@ -244,8 +245,8 @@ def generate(
     from respool.times import parse_duration, parse_time
     from respool.visits.generator import VisitsPlan
 
-    found = load(home=home, bootstrap_servers=bootstrap_servers)
-    zone = ZoneInfo(found.timezone or "UTC")
+    settings = load(home=home, bootstrap_servers=bootstrap_servers)
+    zone = ZoneInfo(settings.timezone or "UTC")
     plan = VisitsPlan(
         count=count,
         visits=visits,
@@ -261,7 +262,7 @@ def generate(
     if stdout:
         _print(plan, rate)
         return
-    kafka = connect(found)
+    kafka = connect(settings)
     _prepare(kafka, topic, partitions)
     _send(kafka, topic, plan, rate)
 
@@ -277,12 +278,12 @@ def _prepare(kafka: "KafkaCluster", topic: str, partitions: int | None) -> None:
     from respool.kafka import topics
 
     created = topics.ensure_topic(kafka, topic, partitions)
-    there = len(topics.require_topic(kafka, topic))
+    existing = len(topics.require_topic(kafka, topic))
     if created:
-        print_note(f"Created the topic {topic} with {there} partition{'s' * (there != 1)}.")
-    elif partitions is not None and partitions != there:
+        print_note(f"Created the topic {topic} with {existing} partition{'s' * (existing != 1)}.")
+    elif partitions is not None and partitions != existing:
         print_note(
-            f"The topic {topic} was there already, with {there} partitions; --partitions {partitions} changes nothing."
+            f"The topic {topic} exists already, with {existing} partitions; --partitions {partitions} changes nothing."
         )
 
 
@@ -294,7 +295,7 @@ def _send(kafka: "KafkaCluster", topic: str, plan: "VisitsPlan", rate: float | N
     with _interruptible() as stopped, _progress(plan) as progress:
         sent = producer.produce(kafka, topic, records(plan), rate=rate, progress=progress, stopped=stopped)
         seconds = time.monotonic() - begin
-    _tell(f"Sent {{}} to {topic}", sent, seconds, interrupted=stopped())
+    _report(f"Sent {{}} to {topic}", sent, seconds, interrupted=stopped())
 
 
 def _print(plan: "VisitsPlan", rate: float | None) -> None:
@@ -311,10 +312,10 @@ def _print(plan: "VisitsPlan", rate: float | None) -> None:
             if rate:
                 stream.flush()
         stream.flush()
-    _tell("Printed {}", printed, time.monotonic() - begin, interrupted=stopped())
+    _report("Printed {}", printed, time.monotonic() - begin, interrupted=stopped())
 
 
-def _tell(sentence: str, count: int, seconds: float, *, interrupted: bool) -> None:
+def _report(sentence: str, count: int, seconds: float, *, interrupted: bool) -> None:
     what = sentence.format(f"{count:,} record{'s' * (count != 1)}")
     print_note(
         f"{'Interrupted. ' * interrupted}{what} in {seconds:.1f} s ({count / max(seconds, 0.001):,.0f} a second)."

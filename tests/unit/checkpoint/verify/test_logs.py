@@ -91,7 +91,7 @@ LOGS = [
     ),
     Damage("no offsets, but commits", "hdfs", _only_commits_left, "offsets is empty", "from a copy"),
     Damage("one source more", "hdfs", _two_sources, "offsets/13 has 2 sources, offsets/12 has 1", to=13),
-    Damage("Kafka's offsets go back", "kafka", _offset_back, "offsets/13 goes back", to=13),
+    Damage("Kafka's offsets go back", "kafka", _offset_back, "offsets/13 is behind the previous batch", to=13),
     Damage(
         "the watermark goes back",
         "session",

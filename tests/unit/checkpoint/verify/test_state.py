@@ -58,7 +58,7 @@ STATE = [
         "hdfs",
         lambda c: cut(c / STORE / "5.delta"),
         f"{STORE}/5.delta is damaged",
-        "Spark deletes it in time",
+        "Spark deletes it eventually",
     ),
     Damage(
         "an old delta missing", "hdfs", lambda c: gone(c / STORE / "5.delta"), "no file of version 5", status="note"
@@ -214,7 +214,7 @@ OPERATORS = [
         "transform",
         lambda c: edited(c / "state/0/_metadata/v2/0", f"file:{c}", "file:/elsewhere"),
         "names the schema file:/elsewhere/state/0/_stateSchema/default/0_",
-        "copied or moved: put",
+        "copied or moved: replace",
     ),
 ]
 

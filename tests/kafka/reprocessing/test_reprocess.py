@@ -15,8 +15,8 @@ from respool.errors import CheckpointError, ReprocessError
 from respool.kafka import consumer, producer, topics
 from respool.kafka.cluster import KafkaCluster
 from respool.kafka.producer import Message
-from respool.reprocess import completeness
-from respool.reprocess.runs import Runs
+from respool.reprocessing import completeness
+from respool.reprocessing.runs import Runs
 from respool.sessions.rules import sessions_of
 from respool.settings import Settings
 from respool.sinks.delta import DeltaSink

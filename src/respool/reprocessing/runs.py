@@ -15,7 +15,7 @@ from pathlib import Path
 from respool.errors import ReprocessError
 from respool.identity import FROM_TEXT, Identity, read_identity, results_from_text
 from respool.pipeline import results
-from respool.reprocess.plan import ReprocessPlan
+from respool.reprocessing.plan import ReprocessPlan
 from respool.sinks import protocol
 from respool.storage import lease
 from respool.untrusted import Fields, Malformed, parse_json

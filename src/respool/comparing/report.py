@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Any
 
-from respool.diff.model import ComparedOutput, Cutoff, DiffRequest, DiffSummary, RowDifference
-from respool.diff.versions import unequal
+from respool.comparing.model import ComparedOutput, Cutoff, DiffRequest, DiffSummary, RowDifference
+from respool.comparing.versions import unequal
 from respool.text import UNLIMITED, plural, table_lines
 from respool.times import time_text
 
@@ -17,6 +17,10 @@ _WORDS = {"differ": "differs", "only_a": "only in A", "only_b": "only in B"}
 @dataclass(frozen=True, repr=False)
 class DiffReport:
     """The result of a comparison.
+
+    >>> report = respool.diff("kafka:totals", "kafka:totals-v2")
+    >>> report.summary.equal, report.different
+    (6, 0)
 
     Attributes:
         request: What was compared.

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from respool.checkpoint.position import ends_of_batches
 from respool.errors import ReprocessError
 from respool.pipeline.results import Sessions, Windows
-from respool.reprocess.audit_report import AuditDifference, AuditReport
-from respool.reprocess.comparison import DIFFERENT, Comparison, changes, keyed
-from respool.reprocess.computation import Computation
-from respool.reprocess.job import OnSlice, ReprocessJob, kept_slice
-from respool.reprocess.plan import results_of
-from respool.reprocess.target import ResultTarget, target_of
+from respool.reprocessing.audit_report import AuditDifference, AuditReport
+from respool.reprocessing.comparison import DIFFERENT, Comparison, changes, keyed
+from respool.reprocessing.computation import Computation
+from respool.reprocessing.job import OnSlice, ReprocessJob, kept_slice
+from respool.reprocessing.plan import results_of
+from respool.reprocessing.target import ResultTarget, target_of
 from respool.sinks.protocol import WriteContext
 from respool.spark.session import session_for
 from respool.spark.sql import quote

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from respool.diff.model import VERDICTS, DiffRequest, DiffSummary, DiffVerdict, RowDifference
-from respool.diff.report import DiffReport
-from respool.diff.rows import read_rows, row_text, with_row
+from respool.comparing.model import VERDICTS, DiffRequest, DiffSummary, DiffVerdict, RowDifference
+from respool.comparing.report import DiffReport
+from respool.comparing.rows import read_rows, row_text, with_row
 from respool.errors import DiffError
 from respool.kafka.cluster import KafkaCluster
 from respool.spark.failures import innermost_message

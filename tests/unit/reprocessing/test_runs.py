@@ -11,8 +11,8 @@ import pytest
 from respool.archive.table import Size
 from respool.errors import ReprocessError
 from respool.pipeline.results import Windows
-from respool.reprocess.plan import ReprocessPlan, ReprocessRequest
-from respool.reprocess.runs import ReprocessManifest, ReprocessTask, Runs
+from respool.reprocessing.plan import ReprocessPlan, ReprocessRequest
+from respool.reprocessing.runs import ReprocessManifest, ReprocessTask, Runs
 from respool.sinks.protocol import folder_identity, kafka_identity
 from respool.times import Span
 from respool.visits.counts import visit_counts

@@ -11,8 +11,8 @@ from respool.archive.reader import ArchiveReader
 from respool.decoders.json import decode
 from respool.errors import PipelineError
 from respool.pipeline.results import Sessions, Windows
-from respool.reprocess.plan import ReprocessPlan, results_of
-from respool.reprocess.session_spans import whole_sessions
+from respool.reprocessing.plan import ReprocessPlan, results_of
+from respool.reprocessing.session_spans import whole_sessions
 from respool.spark.sql import quote
 from respool.times import Span, epoch_micros
 

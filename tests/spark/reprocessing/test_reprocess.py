@@ -17,11 +17,11 @@ from respool.archive.reader import ArchiveReader
 from respool.errors import PipelineError, ReprocessError
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.results import Windows
-from respool.reprocess.completeness import check_beginning, wait_until_archived
-from respool.reprocess.computation import Computation, check_windows
-from respool.reprocess.job import Preview, ReprocessJob, preview
-from respool.reprocess.live import LiveQuery
-from respool.reprocess.plan import ReprocessRequest, make_plan, results_of
+from respool.reprocessing.completeness import check_beginning, wait_until_archived
+from respool.reprocessing.computation import Computation, check_windows
+from respool.reprocessing.job import Preview, ReprocessJob, preview
+from respool.reprocessing.live import LiveQuery
+from respool.reprocessing.plan import ReprocessRequest, make_plan, results_of
 from respool.sessions.rules import sessions_of
 from respool.settings import Settings
 from respool.testing import run_batches

@@ -48,6 +48,9 @@ class ComparedOutput:
 class Cutoff:
     """Which rows are compared: those that either output has written after a moment.
 
+    >>> respool.Cutoff(batch=7).batch
+    7
+
     Attributes:
         batch: A record of a topic is compared when its header names a later batch.
         time: A record whose header names no batch is compared when its timestamp is not earlier. A row of a table is

@@ -4,8 +4,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from respool.checkpoint.position import QueryPosition
+from respool.comparing.model import ComparedOutput, DiffRequest
 from respool.delta.log import open_table
-from respool.diff.model import ComparedOutput, DiffRequest
 from respool.errors import DiffError
 from respool.text import did_you_mean, number_range
 from respool.times import EPOCH, time_text

@@ -11,8 +11,8 @@ from respool.delta.log import open_table
 from respool.errors import ReprocessError
 from respool.kafka import consumer
 from respool.kafka.cluster import KafkaCluster
-from respool.reprocess.live import LiveQuery
-from respool.reprocess.plan import ReprocessPlan
+from respool.reprocessing.live import LiveQuery
+from respool.reprocessing.plan import ReprocessPlan
 from respool.times import time_text
 
 if TYPE_CHECKING:

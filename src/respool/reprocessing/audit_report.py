@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from respool.pipeline.results import Windows
-from respool.reprocess.comparison import DIFFERENT, Verdict
-from respool.reprocess.plan import ReprocessPlan, results_of
+from respool.reprocessing.comparison import DIFFERENT, Verdict
+from respool.reprocessing.plan import ReprocessPlan, results_of
 from respool.text import UNLIMITED, plural, table_lines
 from respool.times import Span
 
@@ -43,6 +43,9 @@ class AuditDifference:
 @dataclass(frozen=True, repr=False)
 class AuditReport:
     """The result of an audit.
+
+    >>> respool.audit(plan)
+    AuditReport('visit-counts', compared=6, different=0, fixed=0)
 
     Attributes:
         plan: The plan of the audited span.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from respool.errors import ReprocessError
-from respool.reprocess.plan import ReprocessPlan
+from respool.reprocessing.plan import ReprocessPlan
 from respool.sinks.console import FunctionSink
 from respool.sinks.delta import DeltaSink
 from respool.sinks.protocol import KeyedSink, WriteContext

@@ -10,11 +10,11 @@ from respool.errors import BrokerError
 from respool.identity import Identity
 from respool.kafka.cluster import KafkaCluster
 from respool.pipeline.results import Windows
-from respool.reprocess.comparison import Comparison, as_changes, changes, keyed
-from respool.reprocess.computation import Computation, check_windows, other_window, refuse_window
-from respool.reprocess.plan import ReprocessPlan, results_of
-from respool.reprocess.runs import ReprocessManifest, Runs
-from respool.reprocess.target import ResultTarget, folder_target, require_free, target_of
+from respool.reprocessing.comparison import Comparison, as_changes, changes, keyed
+from respool.reprocessing.computation import Computation, check_windows, other_window, refuse_window
+from respool.reprocessing.plan import ReprocessPlan, results_of
+from respool.reprocessing.runs import ReprocessManifest, Runs
+from respool.reprocessing.target import ResultTarget, folder_target, require_free, target_of
 from respool.settings import Settings
 from respool.sinks.protocol import WriteContext, folder_identity, identity_of
 from respool.spark.session import session_for

@@ -16,9 +16,9 @@ from deltalake import write_deltalake
 from typer.testing import CliRunner, Result
 
 from respool.cli.app import app
-from respool.diff.compare import compare
-from respool.diff.model import ComparedOutput, Cutoff, DiffRequest, DiffSummary, RowDifference
-from respool.diff.report import DiffReport
+from respool.comparing.compare import compare
+from respool.comparing.model import ComparedOutput, Cutoff, DiffRequest, DiffSummary, RowDifference
+from respool.comparing.report import DiffReport
 from respool.errors import DiffError
 from respool.kafka import topics
 from respool.kafka.cluster import KafkaCluster

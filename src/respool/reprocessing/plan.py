@@ -11,7 +11,7 @@ from respool.archive.table import Reading, Size
 from respool.errors import ReprocessError
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.results import ArrivalDependent, Sessions, Windows
-from respool.reprocess.live import LiveQuery
+from respool.reprocessing.live import LiveQuery
 from respool.settings import Settings
 from respool.text import size as size_text
 from respool.times import Span, time_text
@@ -44,6 +44,12 @@ class ReprocessRequest:
 @dataclass(frozen=True, repr=False)
 class ReprocessPlan:
     """The computation of a span.
+
+    >>> plan = respool.plan_reprocess(pipeline, "2025-09-04T07:00Z", "2025-09-04T08:00Z")
+    >>> plan == respool.plan_reprocess(pipeline, "2025-09-04T07:00Z", "2025-09-04T08:00Z")
+    True
+    >>> plan.to_json()["asked"]["end"]
+    '2025-09-04T08:00:00+00:00'
 
     Attributes:
         request: What the user asks for.

@@ -7,8 +7,8 @@ by their value. A null column is treated as a missing column.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from respool.diff.model import ComparedOutput, DiffRequest
-from respool.diff.versions import then_version
+from respool.comparing.model import ComparedOutput, DiffRequest
+from respool.comparing.versions import then_version
 from respool.kafka import records, topics
 from respool.kafka.cluster import KafkaCluster
 from respool.sinks.kafka import batch_header, newest_records

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from respool.errors import ReprocessError
 from respool.pipeline.results import Sessions, Windows
-from respool.reprocess.computation import Computation, is_open, times, timestamp
-from respool.reprocess.plan import ReprocessPlan, results_of
+from respool.reprocessing.computation import Computation, is_open, times, timestamp
+from respool.reprocessing.plan import ReprocessPlan, results_of
 from respool.sinks.protocol import KeyedSink, Sink, WriteContext
 from respool.sinks.rendering import json_of
 from respool.spark.sql import quote
