@@ -307,7 +307,7 @@ def test_a_manifest_of_another_version_is_refused(checkpoint: Path, store: Savep
     with pytest.raises(CheckpointError, match="has format version 2; this respool supports 1"):
         store.get("one")
     assert store.all() == []
-    assert "of version 2" in store.read_all()[1][0]
+    assert "has format version 2" in store.read_all()[1][0]
     file.write_text("{")
     with pytest.raises(CheckpointError, match=r"is damaged: .*Create another"):
         store.get("one")
