@@ -2,10 +2,10 @@
 
 import doctest
 import inspect
-import pkgutil
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
@@ -147,6 +147,6 @@ def test_a_public_object_is_shown_in_one_line(expression: str, names: dict[str, 
     assert " object at 0x" not in text
 
 
-def test_no_module_hides_a_public_name() -> None:
-    modules = {module.name for module in pkgutil.iter_modules(respool.__path__)}
-    assert not modules & set(respool.__all__)  # an import of the module would replace the attribute
+def test_no_package_hides_a_public_function() -> None:
+    packages = {module.name for module in iter_modules(respool.__path__)}
+    assert not packages & set(respool.__all__)

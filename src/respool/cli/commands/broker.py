@@ -74,9 +74,7 @@ def status(home: Home = None, json: Json = False) -> None:
         case "running":
             print_result(f"The broker runs at {current.address} (process {current.pid}).")
         case "silent":
-            print_result(
-                f"The broker's process {current.pid} lives, but does not answer at {current.address}."
-            )
+            print_result(f"The broker's process {current.pid} lives, but does not answer at {current.address}.")
             print_result("If it stays so, stop it and start it again: respool broker stop, respool broker start.")
         case "died":
             print_result("The broker ended without being stopped. Start it again: respool broker start.")
