@@ -1,8 +1,6 @@
 """respool runs a Spark Structured Streaming pipeline, and runs it again."""
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from respool._version import __version__
@@ -226,17 +224,3 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return getattr(import_module(f"respool.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'respool' has no attribute {name!r}")
-
-
-class _Package(ModuleType):
-    """The package: its functions `diff` and `reprocess` have the names of subpackages.
-
-    When Python imports respool.diff, it sets the attribute `diff` of this module, which would hide the function.
-    """
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _MODULES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
