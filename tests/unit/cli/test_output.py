@@ -11,13 +11,13 @@ LOGGER = logging.getLogger("respool.jars")
 
 
 @pytest.fixture
-def handler() -> Iterator[DownloadHandler]:
+def handler(monkeypatch: pytest.MonkeyPatch) -> Iterator[DownloadHandler]:
     handler = DownloadHandler()
-    LOGGER.addHandler(handler)
+    monkeypatch.setattr(LOGGER, "handlers", [handler])  # without those of commands that ran in this process
+    before = LOGGER.level
     LOGGER.setLevel(logging.INFO)
     yield handler
-    LOGGER.removeHandler(handler)
-    LOGGER.setLevel(logging.NOTSET)
+    LOGGER.setLevel(before)
 
 
 def download(total: int) -> None:
