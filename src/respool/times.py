@@ -146,4 +146,4 @@ def hour_of(time: datetime) -> datetime:
 def time_text(time: datetime) -> str:
     """Return a time as text, as short as possible without loss, with its offset."""
     seconds = "minutes" if not (time.second or time.microsecond) else "auto"
-    return time.isoformat(" ", timespec=seconds).replace("+00:00", "Z")
+    return time.isoformat(timespec=seconds).replace("+00:00", "Z")

@@ -104,13 +104,13 @@ def test_a_span_with_an_unreadable_time_is_refused(start: str, end: str) -> None
 
 def written(message: str) -> list[str]:
     """The times that a message says to write."""
-    return re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d[+-]\d\d:\d\d", message)
+    return re.findall(r"\d{4}-\d\d-\d\dT\d\d:\d\d[+-]\d\d:\d\d", message)
 
 
 def test_a_time_in_a_repeated_hour_needs_an_offset() -> None:
     with pytest.raises(SettingsError, match="'2025-10-26T02:30:00' occurs twice in Europe/Paris") as refused:
         parse_span("2025-10-26T02:30:00", "2025-10-26T12:00:00", PARIS)
-    assert written(str(refused.value)) == ["2025-10-26 02:30+02:00", "2025-10-26 02:30+01:00"]
+    assert written(str(refused.value)) == ["2025-10-26T02:30+02:00", "2025-10-26T02:30+01:00"]
     # What the message says to write can be read, and is an hour apart.
     first, second = written(str(refused.value))
     span = parse_span(first, second, PARIS)
@@ -139,17 +139,17 @@ def test_the_moments_around_a_change_of_clocks_are_certain(start: str, end: str,
 
 def test_a_span_is_printed_in_a_zone() -> None:
     span = Span(datetime(2025, 10, 26, 0, 30, tzinfo=UTC), datetime(2025, 10, 26, 1, 30, tzinfo=UTC))
-    assert span.text(PARIS) == "2025-10-26 02:30+02:00 – 2025-10-26 02:30+01:00"
-    assert span.text(ZoneInfo("UTC")) == "2025-10-26 00:30Z – 2025-10-26 01:30Z"
+    assert span.text(PARIS) == "2025-10-26T02:30+02:00 – 2025-10-26T02:30+01:00"
+    assert span.text(ZoneInfo("UTC")) == "2025-10-26T00:30Z – 2025-10-26T01:30Z"
 
 
 @pytest.mark.parametrize(
     ("time", "expected"),
     [
-        (datetime(2025, 9, 4, 7, tzinfo=UTC), "2025-09-04 07:00Z"),
-        (datetime(2025, 9, 4, 7, 0, 5, tzinfo=UTC), "2025-09-04 07:00:05Z"),
-        (datetime(2025, 9, 4, 7, 0, 0, 1, tzinfo=UTC), "2025-09-04 07:00:00.000001Z"),
-        (datetime(2025, 9, 4, 7, tzinfo=PARIS), "2025-09-04 07:00+02:00"),
+        (datetime(2025, 9, 4, 7, tzinfo=UTC), "2025-09-04T07:00Z"),
+        (datetime(2025, 9, 4, 7, 0, 5, tzinfo=UTC), "2025-09-04T07:00:05Z"),
+        (datetime(2025, 9, 4, 7, 0, 0, 1, tzinfo=UTC), "2025-09-04T07:00:00.000001Z"),
+        (datetime(2025, 9, 4, 7, tzinfo=PARIS), "2025-09-04T07:00+02:00"),
     ],
 )
 def test_a_time_is_printed_as_short_as_it_is_exact(time: datetime, expected: str) -> None:

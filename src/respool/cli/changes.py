@@ -104,7 +104,7 @@ def _confirm(plan: "Plan", confirmation: Confirmation) -> None:
         require_answer(confirmation.json, confirmation.yes, confirmation.dry_run)
         typer.confirm(question, abort=True)
     if resumed:
-        print_note(f"The {operation} was cut off; it is finished now.")
+        print_note(f"The {operation} was interrupted; it is finished now.")
 
 
 def _outcome(plan: "Plan", name: str) -> str:

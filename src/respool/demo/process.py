@@ -19,7 +19,7 @@ _VISIT = re.compile(
     r"event_time=datetime\.datetime\((?P<time>[\d, ]+)\), page='(?P<page>[^']*)'\)"
 )
 _BATCH = re.compile(
-    r"^(?P<pipeline>\S+) batch (?P<batch>\d+)  (?P<rows>[\d,]+) rows(?:.*  watermark (?P<watermark>\S+ \S+))?"
+    r"^(?P<pipeline>\S+) batch (?P<batch>\d+)  (?P<rows>[\d,]+) rows(?:.*  watermark (?P<watermark>\S+))?"
 )
 _RULE = "-" * 43
 

@@ -108,11 +108,11 @@ class RepairResult:
     def done(self) -> tuple[str, ...]:
         """A sentence without a full stop for each change."""
         steps = (
-            self.lost_files and f"{plural(len(self.lost_files), 'lost file')} taken out of the table",
-            self.removed and f"{plural(self.removed, 'doubled record')} removed",
+            self.lost_files and f"{plural(len(self.lost_files), 'lost file')} removed from the table's log",
+            self.removed and f"{plural(self.removed, 'duplicate record')} removed",
             self.differing
-            and f"{plural(self.differing, 'offset')} left as found: the records there differ, so the topic was made "
-            "anew; give it an archive of its own",
+            and f"{plural(self.differing, 'offset')} unchanged: the records there differ, so the topic was created "
+            "again; give it a separate archive",
             self.refilled and f"{plural(self.refilled, 'record')} refilled from Kafka",
         )
         return tuple(str(step) for step in steps if step)
@@ -324,10 +324,10 @@ class Archive:
         if forget and all_missing:
             return
         step = (
-            "Bring them back from a copy. Without one, add --forget-lost-files: it takes them out of the table, and "
-            "what Kafka still has of them is refilled."
+            "Restore them from a backup. Without a backup, add --forget-lost-files: it removes them from the table, "
+            "and what Kafka still has of them is refilled."
             if all_missing
-            else "Bring them back from a copy. Without one, move those that cannot be read away, and add "
+            else "Restore them from a backup. Without a backup, move those that cannot be read away, and add "
             "--forget-lost-files."
         )
         raise PipelineError(
@@ -358,7 +358,7 @@ class Archive:
             session(self.settings, spark, note, f"to put {self.location} right") as active,
         ):
             if doubles:
-                note("Removing doubled records …")
+                note("Removing duplicate records …")
                 removal = remove_doubles(active, self.location, doubles, note)
                 removed, differing = removal.records, removal.differing
             if decoding and comparison and kafka:

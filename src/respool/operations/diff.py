@@ -216,8 +216,8 @@ class OutputLocator:
             return self._output(files, run)
         if files.names("offsets"):
             raise DiffError(
-                f"{where} is the checkpoint of a query that respool did not start: nothing tells where it writes. Name "
-                "that, as kafka:TOPIC or delta:TABLE."
+                f"{where} is the checkpoint of a query that respool did not start: it does not record where the query "
+                "writes. Name that, as kafka:TOPIC or delta:TABLE."
             )
         return None
 
@@ -249,10 +249,10 @@ def cutoff_of(
         zone: The zone of a time that names none.
     """
     if version is not None and a.kind != "delta":
-        raise UsageError(f"--since-version is a version of A, which is no table: {a}")
+        raise UsageError(f"--since-version is a version of A, which is not a table: {a}")
     if batch is not None and "kafka" not in (a.kind, b.kind):
         raise DiffError(
-            "--since-batch is a batch that records tell in their headers; rows of tables tell none. Name a version of "
+            "--since-batch needs records, whose headers name their batch; rows of tables have none. Name a version of "
             "A with --since-version, or a time with --since-time."
         )
     text = time.isoformat() if isinstance(time, datetime) else time

@@ -57,7 +57,7 @@ def reading_lines(reading: SourceRange) -> Iterator[tuple[str, str]]:
 def sink_text(replay: ReplayOutcome | None) -> str:
     """Return what a sink will do with replayed batches."""
     if replay is None:
-        return "not known; name it with --sink to be told what it will do with these batches"
+        return "unknown; name it with --sink to see what it does with these batches"
     return f"{replay.sink}: {replay.text}"
 
 
@@ -73,7 +73,7 @@ def step_text(step: Step) -> str:
         case Replace(path="metadata"):
             return "the query gets a new id"
         case Replace(path=path):
-            return f"{path} is written anew"
+            return f"{path} is rewritten"
         case Prune(folder=folder):
             return f"empty folders in {folder} go"
         case Restore(table=table):
@@ -110,7 +110,7 @@ def interrupted_lines(journal: Journal, location: str) -> Iterator[str]:
     by = f" by {_escaped(origin.user)} on {_escaped(origin.host)}" if origin else ""
     yield (
         f"The {journal.operation} {_escaped(journal.id)} of {location}, started "
-        f"{journal.started:%Y-%m-%d %H:%M:%S %Z}{by}, was cut off. Its steps:"
+        f"{_utc(journal.started)}{by}, was interrupted. Its steps:"
     )
     kinds: dict[str, list[Step]] = {}
     for step in journal.steps:
@@ -142,7 +142,7 @@ def _step_kind(step: Step) -> str:
         case Move(sink=sink):
             return f"move in the sink's folder {_escaped(str(sink))}, {_direction(step)}"
         case Replace():
-            return "write anew"
+            return "rewrite"
         case Prune():
             return "delete empty folders in"
         case _:

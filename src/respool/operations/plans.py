@@ -98,7 +98,7 @@ class RewindPlan:
         how = (
             "the first on the very records that it had"
             if plan.journal.same_range
-            else "planned anew with what has come since"
+            else "planned again, with all that arrived since"
         )
         yield "Next batch", f"{plan.batch:,}"
         yield "Run again", f"{again}, {how}"
@@ -332,7 +332,7 @@ class UndoPlan:
         >>> _ = checkpoint.rewind(to_batch=4)
         >>> plan = checkpoint.plan_undo()
         >>> print(plan)
-        Undo of ...-4: ... files, ... come back; batch 14 is the next to run then.
+        Undo of ...-4: ... files, ... are moved back; batch 14 is the next to run then.
         >>> checkpoint.apply(plan).operation
         'undo'
     """
@@ -391,7 +391,7 @@ class UndoPlan:
         """What is undone, in one line."""
         moves = self.journal.moves
         moved = f"{len(moves):,} files, {size(sum(move.size for move in moves))}"
-        return f"Undo of {self.journal.of}: {moved} come back; batch {self.batch:,} is the next to run then."
+        return f"Undo of {self.journal.of}: {moved} are moved back; batch {self.batch:,} is the next to run then."
 
     def to_json(self, *, done: bool = False) -> dict[str, Any]:
         """Return the undo as `--json` prints it; of an interrupted change with all its steps."""

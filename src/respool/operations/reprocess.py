@@ -123,7 +123,7 @@ def plan_reprocess(
     >>> pipeline = respool.find_pipeline("visit-counts")
     >>> plan = respool.plan_reprocess(pipeline, "2025-09-04T07:00Z", "2025-09-04T07:55Z")
     >>> plan.computed.text(plan.zone)
-    '2025-09-04 07:00Z – 2025-09-04 08:00Z'
+    '2025-09-04T07:00Z – 2025-09-04T08:00Z'
 
     Args:
         pipeline: The pipeline whose results are computed.
@@ -249,7 +249,7 @@ def reprocess(
         try:
             finished = compute(job, manifest, runs, _on_slice(on_progress, settled))
         except KeyboardInterrupt:
-            note(f"Stopped. The same command goes on; so does --run-id {manifest.run}.")
+            note(f"Stopped. The same command continues; so does --run-id {manifest.run}.")
             raise
         return ReprocessRun(settled, finished.run, finished.results, finished.withdrawn, job.reader.was_read())
 

@@ -311,7 +311,7 @@ def fork_before_start(
                 f"{path} is a fork of the savepoint {fork.savepoint} at {fork.location}, not of {savepoint.location}. "
                 "Name a new folder with --checkpoint."
             )
-        note(f"{path} is a fork of the savepoint {name} already, and goes on.")
+        note(f"{path} is already a fork of the savepoint {name}, and continues.")
         return None
     _require_same(savepoint, pipeline)
 

@@ -206,7 +206,7 @@ class _CodeWalk:
 
 
 def _scope(module: str) -> Callable[[str], bool]:
-    """Return a function that tells whether a module has the same author as a given module."""
+    """Return a function that checks whether a module has the same author as a given module."""
     top = module.partition(".")[0]
     folder = _folder(top)
 

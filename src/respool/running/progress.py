@@ -48,7 +48,7 @@ class BatchProgress:
             f"{self.rows_per_second:,.0f} rows/s",
         ]
         if self.watermark:
-            parts.append(f"watermark {self.watermark:%Y-%m-%d %H:%M:%S}Z")
+            parts.append(f"watermark {self.watermark:%Y-%m-%dT%H:%M:%S}Z")
         if self.state_rows is not None:
             parts += [
                 f"state {self.state_rows:,} rows",

@@ -145,7 +145,7 @@ def test_gaps_are_refilled_and_doubles_removed(stage: Stage) -> None:
 
     code, report = stage.verify("--fix")
     assert (code, report["ok"]) == (0, True)
-    assert report["done"] == ["5 doubled records removed", "5 records refilled from Kafka"]
+    assert report["done"] == ["5 duplicate records removed", "5 records refilled from Kafka"]
     assert stage.version() == before + 2
     assert stage.rows() == whole
     assert stage.verify("--fix")[1]["done"] == []
@@ -238,8 +238,8 @@ def test_doubles_that_differ_stay_and_the_better_of_two_readings_is_kept(
     monkeypatch.setattr(repair, "_replace", conflict_at_first)
     code, report = stage.verify("--fix")
     assert (code, len(calls)) == (3, 2)
-    assert report["done"][0] == "1 doubled record removed"
-    assert report["done"][1].startswith("1 offset left as found: the records there differ")
+    assert report["done"][0] == "1 duplicate record removed"
+    assert report["done"][1].startswith("1 offset unchanged: the records there differ")
     assert [row for row in stage.rows() if row["value"] != b"other"] == whole
 
 

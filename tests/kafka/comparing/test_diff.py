@@ -260,8 +260,8 @@ def test_checkpoints_stand_for_what_their_pipelines_write(run: Command, two: Top
     assert result.exit_code == 3, result.output
     shown = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert shown[:4] == [
-        f"A topic {two.a.place}, of the pipeline visit-counts: batch 9, watermark 2025-09-04 07:00Z",
-        f"B topic {two.b.place}, of the pipeline visit-counts: batch 8, watermark 2025-09-04 07:00Z",
+        f"A topic {two.a.place}, of the pipeline visit-counts: batch 9, watermark 2025-09-04T07:00Z",
+        f"B topic {two.b.place}, of the pipeline visit-counts: batch 8, watermark 2025-09-04T07:00Z",
         "since batch 7",
         "note B has read 1,234 records less: differences may come from that.",
     ]
@@ -291,4 +291,4 @@ def test_a_missing_output_is_reported_with_every_place_that_was_searched(
     with pytest.raises(DiffError, match=f"A and B are both the topic {two.a.place}. Name two outputs"):
         run(two.a.place, f"kafka:{two.a.place}")
     wrong = run(two.a.place, two.b.place, "--since-version", "1")
-    assert (wrong.exit_code, "A, which is no table" in wrong.stderr) == (2, True)
+    assert (wrong.exit_code, "A, which is not a table" in wrong.stderr) == (2, True)

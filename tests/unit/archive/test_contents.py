@@ -299,7 +299,7 @@ def test_a_lost_file_and_an_unreadable_one_are_named(table: Path, tmp_path: Path
         "archive", "verify", "--home", str(tmp_path / "a home"), "--no-kafka", "--fix", "--forget-lost-files"
     )
     assert done.exit_code == 0, done.output
-    assert "Done: 2 lost files taken out of the table." in done.stdout
+    assert "Done: 2 lost files removed from the table's log." in done.stdout
     assert read_contents(str(table)).damaged == ()
 
 

@@ -143,7 +143,7 @@ def test_a_rewind_that_was_interrupted_is_finished_by_the_same_command(run: Comm
         claim.check(str(cut_off), registry.find_pipeline("visit-windows"))
     done = run("rewind", "mine", "--last", "2", "--yes")
     assert done.returncode == 0, done.stderr
-    assert "was cut off; it is finished now" in done.stderr
+    assert "was interrupted; it is finished now" in done.stderr
     assert not (cut_off / "_respool" / "pending.json").exists()
     newest = max(int(file.name) for file in (cut_off / "offsets").glob("[0-9]*"))
     assert f"{newest + 1} is next" in run("show", "mine").stdout
@@ -166,7 +166,7 @@ def test_a_rewind_to_offsets_that_was_interrupted_is_finished_however_its_json_i
     assert "A rewind of the checkpoint mine was interrupted" in other.stderr
     done = run("rewind", "mine", "--to-offsets", '{ "visits": {"1": 95, "0": 120} }', *words)
     assert done.returncode == 0, done.stderr
-    assert "was cut off; it is finished now" in done.stderr
+    assert "was interrupted; it is finished now" in done.stderr
     assert not pending.exists()
 
 

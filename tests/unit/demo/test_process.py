@@ -15,12 +15,12 @@ def test_tables_are_read_sorted_and_only_when_complete() -> None:
 
 def test_batch_lines_show_rows_and_watermark() -> None:
     lines = [
-        "visit-counts batch 12  1,010 rows  843 rows/s  watermark 2024-01-01 09:08:00Z  state 3 rows  late 0",
+        "visit-counts batch 12  1,010 rows  843 rows/s  watermark 2024-01-01T09:08:00Z  state 3 rows  late 0",
         "micro-batch batch 0  0 rows  0 rows/s  rejected 0  3.8 s",
         "something else",
     ]
     assert batch_lines(lines) == [
-        BatchLine("visit-counts", 12, 1010, "2024-01-01 09:08:00Z"),
+        BatchLine("visit-counts", 12, 1010, "2024-01-01T09:08:00Z"),
         BatchLine("micro-batch", 0, 0, None),
     ]
 

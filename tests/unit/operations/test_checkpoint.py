@@ -244,7 +244,7 @@ def test_the_same_rewind_resumes_an_interrupted_one(checkpoint: Checkpoint) -> N
     plan = checkpoint.plan_rewind(to_offsets={"visits": {1: 48, 0: 48}})
     assert isinstance(plan, ResumePlan)
     assert (plan.journal, plan.foreign, plan.refusals, plan.notes) == (interrupted.journal, None, (), ())
-    assert "was cut off. Its steps:" in str(plan)
+    assert "was interrupted. Its steps:" in str(plan)
     assert plan.to_json()["done"] is False
     checkpoint.apply(plan)
     assert checkpoint.pending() is None

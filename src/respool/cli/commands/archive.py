@@ -24,7 +24,7 @@ def show(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Show what an archive holds: records of each topic partition, gaps, doubled records, hours, files."""
+    """Show what an archive holds: records of each topic partition, gaps, duplicates, hours, files."""
     from respool.operations.archive import Archive
 
     contents = Archive(table, settings=load(home=home)).contents(on_progress=throttled("files read"))
@@ -39,7 +39,7 @@ def verify(
     table: TableOption = _DEFAULT,
     fix: Annotated[
         bool,
-        typer.Option("--fix", help="Refill what Kafka has and the archive lacks, and remove doubled records."),
+        typer.Option("--fix", help="Refill what Kafka has and the archive lacks, and remove duplicate records."),
     ] = False,
     forget_lost_files: Annotated[
         bool,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=Commands,
-    help="Look into a query's checkpoint, rewind it to an earlier batch, and take that back.",
+    help="Inspect a query's checkpoint, rewind it to an earlier batch, and undo that.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -116,7 +116,7 @@ def rewind(
     bootstrap_servers: BootstrapServers = None,
     json: Json = False,
 ) -> None:
-    """Make an earlier batch the next to run. Files are moved aside, not deleted: `undo` brings them back."""
+    """Make an earlier batch the next to run. Files are moved aside, not deleted: `undo` moves them back."""
     require_answer(json, yes, dry_run)
     settings = load(home=home, bootstrap_servers=bootstrap_servers, timezone=timezone)
     target = _target(to_batch, to_time, to_offsets, last, settings.timezone or "UTC")

@@ -47,7 +47,7 @@ def promote(
 ) -> None:
     """Make a fork the pipeline's checkpoint from now on. The old one is kept as a savepoint; `undo` takes this back.
 
-    Both queries must have stopped. The pipeline goes on from where the fork was, and writes to its own output.
+    Both queries must have stopped. The pipeline continues from the fork's position, and writes to its own output.
     """
     from respool.operations.checkpoint import Checkpoint
     from respool.operations.plans import ResumePlan

@@ -215,14 +215,14 @@ def fork(
     new_path: Annotated[str, typer.Argument(metavar="NEWPATH", help="A new folder or URL for the second query.")],
     allow_data_loss: AllowDataLoss = False,
     dry_run: DryRun = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Finish a fork that was cut off without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Finish an interrupted fork without asking.")] = False,
     accept_foreign_journal: AcceptForeign = False,
     savepoints: SavepointsOption = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
     json: Json = False,
 ) -> None:
-    """Make a checkpoint for a second query from the same moment, with an id of its own; both can go on side by side."""
+    """Create the checkpoint of a second query from the same position, with its own query id; both queries can run."""
     from respool.operations.checkpoint import Checkpoint
 
     store = _savepoints(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)

@@ -50,7 +50,7 @@ def state(
 ) -> None:
     """Show the state of a query as a table, at any kept batch; the query may run meanwhile.
 
-    When there is more than one thing to read and none is named, what there is is listed.
+    When the state has several tables and none is named, they are listed.
     """
     from respool.cli.render import state as render
     from respool.operations.checkpoint import Checkpoint

@@ -84,7 +84,7 @@ def produce(
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
 ) -> None:
-    """Send lines as records, each as it is and at once. Blank lines are skipped."""
+    """Send each line as a record as soon as it is read, unchanged. Blank lines are skipped."""
     from respool.kafka import producer, topics
 
     if key_separator == "":

@@ -1,5 +1,6 @@
 """What `respool checkpoint` prints: human-readable text, and JSON for programs."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -75,14 +76,18 @@ def batch_rows(summary: CheckpointSummary) -> list[dict[str, Any]]:
     return [
         {
             "batch": row.batch,
-            "planned": (time_text(row.planned_ms) or "–")[:19],
-            "watermark": (time_text(row.watermark_ms) or "–")[:19],
+            "planned": _in_seconds(time_text(row.planned_ms)),
+            "watermark": _in_seconds(time_text(row.watermark_ms)),
             "read": "; ".join(_reading(reading) for reading in row.readings) or row.problem or "–",
             "records": _records(row),
             "finished": row.committed,
         }
         for row in summary.batches
     ]
+
+
+def _in_seconds(time: str | None) -> str:
+    return "–" if time is None else re.sub(r"\.\d+Z$", "Z", time)
 
 
 def operator_rows(summary: CheckpointSummary) -> list[dict[str, Any]]:
@@ -123,7 +128,7 @@ def print_status(status: "CheckpointStatus", path: str) -> None:
         print_result(line("Pipeline", f"{run.pipeline}: {run.topic} → {run.sink}"))
     if fork:
         print_result(line("Fork", f"of {fork.checkpoint}, from the savepoint {fork.savepoint} at batch {fork.batch:,}"))
-    print_result(line("Runs", f"now, in {status.holder}" if status.holder else "no run of respool's own is known"))
+    print_result(line("Runs", f"now, in {status.holder}" if status.holder else "unknown (not started by respool)"))
     if summary.settings:
         print_result(line("Spark", ", ".join(f"{name} {value}" for name, value in summary.settings.items())))
     if summary.untested:

@@ -90,7 +90,7 @@ def _text(value: Any, zone: tzinfo) -> Any:
     from respool.times import time_text
 
     if isinstance(value, datetime):
-        return time_text(value.astimezone(zone)) if value.tzinfo else value.isoformat(" ")
+        return time_text(value.astimezone(zone)) if value.tzinfo else value.isoformat()
     if isinstance(value, list | dict):
         return json_.dumps(_plain(value, zone), default=str, ensure_ascii=False)
     return _plain(value, zone)

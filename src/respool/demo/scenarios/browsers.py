@@ -73,7 +73,7 @@ SCENARIO = Scenario(
         Narrate("10:30 moves the watermark to 10:10."),
         _visits(("Firefox", "10:30")),
         ExpectRecords(_STATEFUL, (_stats("Firefox", "10:30", "10:35", 1, "10:30"),)),
-        AwaitWatermark(_STATEFUL, "2024-10-06 10:10:00Z"),
+        AwaitWatermark(_STATEFUL, "2024-10-06T10:10:00Z"),
         Narrate("The window of 10:00 existed; the watermark has closed it, and nothing is published."),
         _visits(("Firefox", "10:00")),
         ExpectNothingNew(_STATEFUL, _STATEFUL),

@@ -65,7 +65,7 @@ SCENARIO = Scenario(
         ExpectCommand(
             ("audit", *_SPAN, "--timezone", "Europe/Paris"),
             3,
-            ("wrong", "2025-09-04 07:00+02:00", "count=3", "count=5", "2", "1 window compared: 1 wrong"),
+            ("wrong", "2025-09-04T07:00+02:00", "count=3", "count=5", "2", "1 window compared: 1 wrong"),
         ),
         Narrate("Reprocess the window from the archive, with the same code. The live query keeps running."),
         Command(("reprocess", *_SPAN, "--timezone", "Europe/Paris")),
