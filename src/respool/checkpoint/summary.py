@@ -104,6 +104,10 @@ class CheckpointSummary:
     earliest_same_range: EarliestBatch
     untested: str | None
 
+    def __repr__(self) -> str:
+        """Return it in a line."""
+        return f"CheckpointSummary({self.root!r}, kept={self.kept}, next_batch={self.next_batch})"
+
 
 def summarize(checkpoint: CheckpointSnapshot, newest: int | None = 100) -> CheckpointSummary:
     """Return a summary of a checkpoint with its newest batches, or with all batches if `newest` is None."""

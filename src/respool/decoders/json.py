@@ -41,6 +41,9 @@ class JsonDecoder:
         event_time: The field that holds the event time: ISO-8601 text such as `2025-09-04T07:30Z`, read in the
             pipeline's time zone when it names no zone of its own. A space may stand for the T, seconds may be left out
             and have a fraction of any length (kept to the microsecond), an offset is `Z`, `+02:00`, `+0200` or `+02`.
+
+    >>> respool.JsonDecoder("shop STRING NOT NULL, ordered_at TIMESTAMP", event_time="ordered_at").event_time
+    'ordered_at'
     """
 
     schema: str

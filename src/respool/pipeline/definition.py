@@ -44,6 +44,9 @@ class Pipeline:
             unknown.
         archive: The archive of its topic, a Delta table's path or URL; None for `<topic>_table`.
         fixed: Parameters that determine the layout of its state: a checkpoint records their values, and refuses others.
+
+    >>> respool.Pipeline("orders", "orders", transform=lambda events: events, sink=respool.ConsoleSink())
+    Pipeline('orders', topic='orders')
     """
 
     name: str
@@ -62,6 +65,10 @@ class Pipeline:
     results: Results | None = None
     archive: str | None = None
     fixed: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Return its name and topic."""
+        return f"Pipeline({self.name!r}, topic={self.topic!r})"
 
     def __post_init__(self) -> None:
         """Refuse definitions that would fail later."""

@@ -22,6 +22,9 @@ class Windows:
         slide: The time from window to window, when they overlap; None for windows that follow each other.
         offset: When the first window begins, counted from 1970-01-01T00:00Z.
         column: The column of the window, a struct of start and end as Spark's `window` makes it.
+
+    >>> respool.Windows("10m").identity() == respool.Windows("10 minutes").identity()
+    True
     """
 
     width: str
@@ -93,6 +96,9 @@ class Sessions:
         key: The columns of events and results that identify whose session it is.
         start: The column of the result with the time of the session's first event.
         end: The column of the result with the time of its last event.
+
+    >>> respool.Sessions("10 minutes", key=("visit_id",)).gap
+    '10 minutes'
     """
 
     gap: str
@@ -133,6 +139,9 @@ class ArrivalDependent:
 
     Attributes:
         why: The reason, as a sentence.
+
+    >>> respool.ArrivalDependent("Each batch is ranked on its own.").describe()
+    'results that depend on arrival'
     """
 
     why: str

@@ -20,6 +20,9 @@ class ConsoleSink:
 
     Attributes:
         rows: How many rows of a batch are shown.
+
+    >>> respool.ConsoleSink(rows=5).describe()
+    'console'
     """
 
     rows: int = 20
@@ -54,6 +57,9 @@ class FunctionSink:
     Attributes:
         function: Takes the batch's rows and its id. It must read every partition of the rows.
         summary: A few words for `respool pipelines`.
+
+    >>> respool.FunctionSink(lambda rows, batch: rows.foreach(print), "prints each row").describe()
+    'prints each row'
     """
 
     function: Callable[["DataFrame", int], None]

@@ -28,6 +28,9 @@ class DeltaSink:
         key: The columns that identify a result.
         withdrawn: A boolean column; a row where it is true deletes the row of its key. The column itself is not
             written.
+
+    >>> respool.DeltaSink("order-totals", key=("window", "shop"))
+    DeltaSink(table='order-totals', key=('window', 'shop'), withdrawn=None)
     """
 
     table: str

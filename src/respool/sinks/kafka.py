@@ -27,6 +27,9 @@ class KafkaSink:
             others as JSON. Times have milliseconds, and microseconds where these are not zero.
         withdrawn: A boolean column; a row where it is true withdraws the result of its key: it is sent without a value,
             as a tombstone. The column itself is not sent.
+
+    >>> respool.KafkaSink("order-totals", key=("window", "shop"))
+    KafkaSink(topic='order-totals', key=('window', 'shop'), withdrawn=None)
     """
 
     topic: str

@@ -81,6 +81,10 @@ class StateRows:
     rows: list[dict[str, Any]]
     total: int
 
+    def __repr__(self) -> str:
+        """Return it in a line."""
+        return f"StateRows(columns={self.columns!r}, rows={len(self.rows)}, total={self.total})"
+
 
 def rows(
     spark: "SparkSession", reading: StateReading, only: Mapping[str, str], zone: tzinfo, limit: int | None = None
