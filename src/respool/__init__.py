@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from respool.operations.archive import Archive, ArchiveReport, CompactionResult, RepairResult
-    from respool.operations.check import Finding, check
+    from respool.operations.check import DefinitionFinding, check
     from respool.operations.checkpoint import Checkpoint
     from respool.operations.checkpoint_results import CheckpointReport, CheckpointStatus, PurgeResult
     from respool.operations.diff import diff
@@ -84,11 +84,11 @@ __all__ = [
     "ConsoleSink",
     "Cutoff",
     "DamagedFileError",
+    "DefinitionFinding",
     "DeltaSink",
     "DiffError",
     "DiffReport",
     "FileError",
-    "Finding",
     "ForeignJournalError",
     "FunctionSink",
     "InstallPlan",
@@ -167,7 +167,7 @@ _MODULES = {
     "DiffError": "errors",
     "DiffReport": "comparing.report",
     "FileError": "errors",
-    "Finding": "operations.check",
+    "DefinitionFinding": "operations.check",
     "ForeignJournalError": "errors",
     "FunctionSink": "sinks.console",
     "InstallPlan": "operations.plans",

@@ -19,7 +19,7 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True)
-class Finding:
+class DefinitionFinding:
     """The result of checking one thing.
 
     Attributes:
@@ -33,7 +33,7 @@ class Finding:
     message: str = ""
 
 
-def check(*pipelines: str, settings: Settings | None = None) -> list[Finding]:
+def check(*pipelines: str, settings: Settings | None = None) -> list[DefinitionFinding]:
     """Check the settings and pipelines as far as that needs neither Spark nor Kafka.
 
     >>> [finding.level for finding in respool.check("visit-counts", settings=respool.Settings())]
@@ -50,17 +50,17 @@ def check(*pipelines: str, settings: Settings | None = None) -> list[Finding]:
         settings = load() if settings is None else settings
         check_settings(settings)
     except RespoolError as error:
-        return [Finding(CONFIG_FILE, "wrong", str(error))]
+        return [DefinitionFinding(CONFIG_FILE, "wrong", str(error))]
     names = list(dict.fromkeys(pipelines or settings.pipelines))
-    findings: list[Finding] = []
+    findings: list[DefinitionFinding] = []
     try:
         values = section_values(names if pipelines else list(filter(_is_name, names)), settings.pipelines)
     except RespoolError as error:
-        findings.append(Finding(CONFIG_FILE, "wrong", str(error)))
+        findings.append(DefinitionFinding(CONFIG_FILE, "wrong", str(error)))
         names = list(filter(_is_name, names))
         values = {name: dict(settings.pipelines.get(name, {})) for name in names}
     else:
-        findings.append(Finding(CONFIG_FILE))
+        findings.append(DefinitionFinding(CONFIG_FILE))
     for name in names:
         findings += _check_by_name(name, values[name])
     return findings
@@ -94,14 +94,14 @@ def _is_name(section: str) -> bool:
     return section in BUILT_IN or ":" in section
 
 
-def _check_by_name(name: str, values: dict[str, object]) -> list[Finding]:
+def _check_by_name(name: str, values: dict[str, object]) -> list[DefinitionFinding]:
     try:
         pipeline = find_pipeline(name, values)
     except RespoolError as error:
-        return [Finding(name, "wrong", str(error))]
-    wrong = [Finding(name, "wrong", problem) for problem in _problems(pipeline)]
-    doubtful = [] if wrong else [Finding(name, "doubtful", doubt) for doubt in _doubts(pipeline)]
-    return [*wrong, *doubtful] or [Finding(name)]
+        return [DefinitionFinding(name, "wrong", str(error))]
+    wrong = [DefinitionFinding(name, "wrong", problem) for problem in _problems(pipeline)]
+    doubtful = [] if wrong else [DefinitionFinding(name, "doubtful", doubt) for doubt in _doubts(pipeline)]
+    return [*wrong, *doubtful] or [DefinitionFinding(name)]
 
 
 def _problems(pipeline: Pipeline) -> Iterator[str]:

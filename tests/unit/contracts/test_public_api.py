@@ -45,7 +45,7 @@ _PUBLIC = {
     "DiffError",
     "DiffReport",
     "FileError",
-    "Finding",
+    "DefinitionFinding",
     "ForeignJournalError",
     "FunctionSink",
     "InstallPlan",

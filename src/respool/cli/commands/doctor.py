@@ -29,7 +29,7 @@ def check(
     """
     from respool import settings
     from respool.errors import SettingsError
-    from respool.operations.check import Finding
+    from respool.operations.check import DefinitionFinding
     from respool.operations.check import check as check_all
 
     try:
@@ -37,7 +37,7 @@ def check(
             *(pipelines or ()), settings=settings.load({"home": home, "bootstrap_servers": bootstrap_servers})
         )
     except SettingsError as error:
-        findings = [Finding(settings.CONFIG_FILE, "wrong", str(error))]
+        findings = [DefinitionFinding(settings.CONFIG_FILE, "wrong", str(error))]
     if json:
         out_json([asdict(finding) for finding in findings])
     else:
