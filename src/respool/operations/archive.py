@@ -73,7 +73,7 @@ class ArchiveReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return what `respool archive verify --json` prints."""
-        checks = [asdict(check) for check in self.checks]
+        checks = [check.to_json() for check in self.checks]
         return {
             **self.contents.to_json(),
             "kafka": _kafka_json(self.kafka),

@@ -166,7 +166,7 @@ _KILLED = """
 import os, signal, sys
 from pathlib import Path
 sys.path[:0] = sys.argv[3:]
-from test_checkpoint_apply import Failing, rewind_plan
+from test_rewind_killed import Failing, rewind_plan
 from respool.checkpoint.journal import apply
 from respool.storage.local import LocalReader, LocalWriter
 
@@ -186,7 +186,7 @@ def test_kill_9_at_any_step_leaves_a_checkpoint_unchanged_or_resumable(
     here = Path(__file__).parent
     for at in range(whole.changes):
         checkpoint = copies()
-        words = [sys.executable, "-c", _KILLED, str(checkpoint), str(at), str(here), str(here.parent)]
+        words = [sys.executable, "-c", _KILLED, str(checkpoint), str(at), str(here), str(here.parents[1])]
         assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
         cut_off = history.pending(LocalReader(checkpoint))
         if cut_off is None:
