@@ -1,10 +1,12 @@
-"""What the files in `jobs/` call: respool's commands on one pipeline, under the name of a script."""
+"""The command line: `respool`, and the scripts in `jobs/`. The only place that catches errors."""
 
 import errno
 import logging
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -112,9 +114,23 @@ def main() -> None:
     """
     # Records, state and logs are for their owner only. The JVM, its workers and the broker inherit this.
     os.umask(0o077)
-    jars = logging.getLogger("respool.jars")
-    jars.setLevel(logging.INFO)
-    jars.addHandler(DownloadHandler())
+    with _shown_downloads():
+        _run()
+
+
+@contextmanager
+def _shown_downloads() -> Iterator[None]:
+    """Show downloads of jars, which the library logs, for the length of a `with` block."""
+    logger, handler = logging.getLogger("respool.jars"), DownloadHandler()
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def _run() -> None:
     received: list[int] = []
 
     def interrupt(number: int, _: object) -> None:

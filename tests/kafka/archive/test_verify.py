@@ -203,7 +203,7 @@ def test_a_recreated_topic_refills_nothing(stage: Stage) -> None:
     stage.archive()
     stage.delete("offset = 4")
     topics.delete(stage.kafka, stage.topic)
-    assert "There is no topic" in notes(stage.verify()[1])
+    assert f"The topic {stage.topic} no longer exists" in notes(stage.verify()[1])
     topics.create(stage.kafka, stage.topic, partitions=2)
     stage.send(0, [visit(number + 100) for number in range(5)])
     before = stage.version()

@@ -14,6 +14,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from respool.cli.commands import topic as commands_topic
+from respool.cli.options import Commands
 from respool.errors import TopicError
 from respool.kafka import consumer, topics
 from respool.kafka import producer as kafka_producer
@@ -24,9 +25,10 @@ Run = Callable[..., Result]
 
 PROGRAM = """
 import typer
-from respool.cli.commands import topic as generate; from respool.cli.commands import topic
-app = typer.Typer()
-app.command()(generate.generate)
+from respool.cli.commands import topic
+from respool.cli.options import Commands
+app = typer.Typer(cls=Commands)
+app.command()(topic.generate)
 app.add_typer(topic.app, name="topic")
 app()
 """
@@ -36,7 +38,7 @@ app()
 def run(kafka: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command against the broker; an error that is not an exit is raised."""
     monkeypatch.chdir(tmp_path)
-    app = typer.Typer()
+    app = typer.Typer(cls=Commands)
     app.command()(commands_topic.generate)
     app.add_typer(commands_topic.app, name="topic")
 

@@ -265,7 +265,7 @@ def test_a_record_that_the_client_refuses_is_reported(kafka: KafkaCluster, topic
 
 
 def test_a_broker_that_is_gone_is_a_broker_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "_TIMEOUT", 0.5)
+    monkeypatch.setattr(topics, "TIMEOUT", 0.5)
     with pytest.raises(BrokerError, match=r"127\.0\.0\.1:1 "):
         topics.list_topics(KafkaCluster("127.0.0.1:1"))
     with pytest.raises(BrokerError, match=r"127\.0\.0\.1:1 "):

@@ -78,7 +78,7 @@ def test_the_examples_work(
     for example in examples_of(respool.run):
         run_example(example, names)
     report = respool.audit(plan)
-    assert "6 windows compared, 0 differ" in str(report)
+    assert "6 windows compared: 0 wrong, 0 missing, 0 unexpected" in str(report)
     assert report.to_json()["same"] == 6
     for value in (report, respool.diff("kafka:totals", "kafka:totals-v2"), respool.preview(plan)):
         assert "\n" not in repr(value)

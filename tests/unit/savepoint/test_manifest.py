@@ -46,7 +46,7 @@ def test_size_and_next_batch() -> None:
 
 @pytest.mark.parametrize("version", [0, 2])
 def test_another_version_is_refused(version: int) -> None:
-    with pytest.raises(CheckpointError, match=f"of version {version}"):
+    with pytest.raises(CheckpointError, match=f"has format version {version}; this respool supports 1"):
         parse("here", json.dumps(to_json(MANIFEST) | {"version": version}).encode())
 
 

@@ -112,7 +112,7 @@ def test_show_verify_rewind_and_undo(run: Run, s3: Any, checkpoint: dict[str, st
     again = ok(run("show", CHECKPOINT, "--json"))
     assert [entry["operation"] for entry in again["rewinds"]] == ["rewind", "undo"]
     assert {**again, "rewinds": []} == shown
-    assert "No change" in error(run("undo", CHECKPOINT, "--yes"))
+    assert "no change to undo" in error(run("undo", CHECKPOINT, "--yes"))
 
 
 def test_verify_finds_what_is_missing(s3: Any, run: Run, checkpoint: dict[str, str]) -> None:
