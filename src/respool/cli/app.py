@@ -12,21 +12,9 @@ from typing import Annotated
 import typer
 
 from respool._version import __version__
-from respool.cli.commands import (
-    archive,
-    audit,
-    broker,
-    checkpoint,
-    demo,
-    diff,
-    pipelines,
-    promote,
-    reprocess,
-    run,
-    savepoint,
-    state,
-)
+from respool.cli.commands import archive, broker, checkpoint, demo, diff, pipelines, promote, run, savepoint, state
 from respool.cli.commands import doctor as commands_doctor
+from respool.cli.commands import reprocess as commands_reprocess
 from respool.cli.commands import topic as commands_topic
 from respool.cli.options import Commands
 from respool.cli.render.output import DownloadHandler, print_note
@@ -95,8 +83,8 @@ app.command()(commands_topic.generate)
 app.command()(pipelines.pipelines)
 app.command()(commands_doctor.check)
 app.command()(run.run)
-app.command()(reprocess.reprocess)
-app.command()(audit.audit)
+app.command()(commands_reprocess.reprocess)
+app.command()(commands_reprocess.audit)
 app.command()(diff.diff)
 app.command()(demo.demo)
 app.add_typer(checkpoint.app, name="checkpoint")

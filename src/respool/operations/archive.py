@@ -8,8 +8,7 @@ from respool.archive.model import ArchiveContents
 from respool.archive.table import Size
 from respool.errors import BrokerError, PipelineError
 from respool.findings import CheckResult
-from respool.operations.context import OnNote, OnProgress
-from respool.operations.starting import note_of, session
+from respool.operations.context import OnNote, OnProgress, note_of, session
 from respool.settings import Settings, load
 from respool.text import plural, size
 

@@ -1,11 +1,10 @@
-"""What an operation reads besides the checkpoint's files: its location, Kafka, the sink, and who uses it.
-
-The library never prints: it logs to `logging.getLogger("respool")`, and calls `on_note` where a caller gives one.
-"""
+"""What operations share: the session and the notes of a call, and the context that a plan is made in."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING
 
 from respool.errors import BrokerError, CheckpointError, CheckpointInUseError, CheckpointNotFoundError, TopicError
@@ -13,6 +12,8 @@ from respool.settings import Settings
 from respool.text import did_you_mean
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from respool.checkpoint.ownership import RunRecord
     from respool.checkpoint.planning.request import KafkaRetention, RewindContext, RewindRequest
     from respool.checkpoint.snapshot import CheckpointSnapshot
@@ -24,6 +25,35 @@ if TYPE_CHECKING:
     from respool.storage.local_lock import Process
 
 OnNote = Callable[[str], None]
+
+
+def note_of(on_note: OnNote | None) -> OnNote:
+    """Return a function that logs a message, and passes it to a caller's function."""
+    return partial(note, on_note=on_note)
+
+
+@contextmanager
+def session(
+    settings: Settings, spark: "SparkSession | None", on_note: OnNote, why: str = ""
+) -> "Iterator[SparkSession]":
+    """Yield the session of the caller, which stays open, or a session that lasts as long as the `with` block.
+
+    Args:
+        settings: Spark's master and its settings.
+        spark: The caller's session.
+        on_note: Called before Spark is started.
+        why: What it is started for.
+    """
+    from respool.spark.session import spark_session
+
+    if spark is not None:
+        yield spark
+        return
+    on_note(f"Starting Spark ({settings.master}) {why}{' ' * bool(why)}…")
+    with spark_session(settings) as started:
+        yield started
+
+
 OnProgress = Callable[[int, int], None]
 
 _LOGGER = logging.getLogger("respool")

@@ -12,8 +12,7 @@ from respool.comparing.model import ComparedOutput, Cutoff, DiffRequest, Kind, c
 from respool.comparing.report import DiffReport
 from respool.errors import BrokerError, CheckpointError, CheckpointNotFoundError, DiffError, UsageError
 from respool.kafka.connect import connect
-from respool.operations.context import OnNote, locate
-from respool.operations.starting import note_of, session
+from respool.operations.context import OnNote, locate, note_of, session
 from respool.settings import Settings, load
 from respool.times import parse_time
 

@@ -9,8 +9,7 @@ from zoneinfo import ZoneInfo
 
 from respool.archive.table import Size
 from respool.errors import BrokerError, SettingsError
-from respool.operations.context import OnNote, OnProgress
-from respool.operations.starting import note_of, session
+from respool.operations.context import OnNote, OnProgress, note_of, session
 from respool.reprocessing.plan import SLICE, ReprocessPlan
 from respool.settings import Settings, load
 from respool.text import plural, size

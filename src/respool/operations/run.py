@@ -8,8 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from respool.errors import CheckpointError, PipelineError, UsageError
-from respool.operations.context import OnNote
-from respool.operations.starting import note_of, session
+from respool.operations.context import OnNote, note_of, session
 from respool.settings import Settings, load
 from respool.times import parse_duration
 

@@ -11,15 +11,7 @@ from respool.checkpoint.planning.request import RewindRequest, ToBatch, copy_ide
 from respool.errors import UnfinishedChangeError
 from respool.locations import OWN, absolute
 from respool.operations.checkpoint import Checkpoint
-from respool.operations.context import (
-    OnNote,
-    OnProgress,
-    install_context,
-    locate,
-    note,
-    open_target,
-    sink_position,
-)
+from respool.operations.context import OnNote, OnProgress, install_context, locate, note, open_target, sink_position
 from respool.operations.plans import InstallPlan, ResumePlan
 from respool.savepoint import copying, create, planning
 from respool.savepoint import store as stores
