@@ -104,7 +104,7 @@ def diff(
     _check(request)
     kafka = locator.kafka if "kafka" in (request.a.kind, request.b.kind) else None
     place = None if output is None else locate_output(output)
-    occupied = DiffError(f"{place} is there already. Name a new folder with --output.")
+    occupied = DiffError(f"{place} already exists. Name a new folder with --output.")
     if place is not None and is_occupied(place):
         raise occupied
     with session(settings, spark, note) as active:

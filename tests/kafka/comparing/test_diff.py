@@ -272,7 +272,7 @@ def test_checkpoints_stand_for_what_their_pipelines_write(run: Command, two: Top
     assert [line for line in shown if line.startswith(("differs", "only"))] == [line, "only in A x count=1"]
     assert "0 rows equal, 1 differs, 1 only in A, 0 only in B." in shown
     assert {row["verdict"] for row in pq.read_table(tmp_path / "all").to_pylist()} == {"differ", "only_a"}
-    with pytest.raises(DiffError, match=r"all is there already. Name a new folder with --output"):
+    with pytest.raises(DiffError, match=r"all already exists. Name a new folder with --output"):
         run("visit-counts", str(fork), "--output", "all")
 
     two.send(two.b, (key, {**window, "count": 5}, 9), (b"x", {"count": 1}, 9))

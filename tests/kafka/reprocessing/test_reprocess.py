@@ -260,7 +260,6 @@ def test_results_in_a_delta_table_are_replaced_in_one_commit(
     session_pipeline = here.pipeline
     sink = DeltaSink("sessions", key=("visit_id", "session_start"), withdrawn="withdrawn")
     pipeline = replace(session_pipeline, sink=sink)
-    monkeypatch.setattr("respool.pipeline.registry.find_pipeline", lambda name, values=None: pipeline)
     monkeypatch.setattr(Stage, "pipeline", property(lambda self: pipeline))
     here.batches(
         [click("07:00:00"), click("07:15:00"), click("06:00:00", "before")],
@@ -302,7 +301,7 @@ def test_results_go_to_a_folder(late: Stage, tmp_path: Path, name: str) -> None:
     (row,) = here.spark.read.format(kind).load(str(folder)).collect()
     assert row["count"] == 5
     assert len(here.published()) == before
-    with pytest.raises(ReprocessError, match="there already"):
+    with pytest.raises(ReprocessError, match="already exists"):
         here.reprocess(*SPAN, run="other", output=str(folder))
 
 
@@ -353,7 +352,7 @@ def test_settings_that_differ_from_the_live_querys_are_refused(late: Stage) -> N
 def test_a_key_without_the_window_is_refused(late: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = late.pipeline
     wrong = replace(pipeline, sink=replace(pipeline.sink, key=("count",)))  # type: ignore[type-var]
-    monkeypatch.setattr("respool.pipeline.registry.find_pipeline", lambda name, values=None: wrong)
+    monkeypatch.setattr(Stage, "pipeline", property(lambda self: wrong))
     before = late.published()
     with pytest.raises(ReprocessError, match="Add window to the sink's key"):
         late.reprocess(*SPAN)

@@ -111,7 +111,7 @@ def test_an_unknown_output_is_refused(run: Run, settings: Settings, tmp_path: Pa
         (table(tmp_path / "there", id=1, n=1), "--since-version", "3"): f"{here} has no version 3; its newest is 0",
         (table(tmp_path / "there", id=1, n=1), "--since-time", "noon"): "'noon' is not a time",
         (table(tmp_path / "there", id=1, n=1), "--key", "idd"): "has no column idd. Did you mean 'id'?",
-        (table(tmp_path / "there", id=1, n=1), "--output", "here"): "here is there already",
+        (table(tmp_path / "there", id=1, n=1), "--output", "here"): "here already exists",
     }.items():
         result = run(here, *words)
         assert (result.returncode, result.stdout) == (1, ""), words
