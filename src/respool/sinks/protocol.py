@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 # What earlier versions of respool kept in run.json of a pipeline that archives; see `identity_from_text`.
-_ARCHIVE_NOTE = "Records that the archive has already are left out."
+_ARCHIVE_NOTE = "Records that the archive has already are left out."  # as earlier versions wrote it
 
 
 @dataclass(frozen=True)
