@@ -231,7 +231,7 @@ def test_a_batch_by_the_timer_rule_is_refused(spark: "SparkSession") -> None:
 def test_a_wrong_parameter_is_refused() -> None:
     with pytest.raises(PipelineError, match="buckets is 0; expected 1 or more"):
         sessions(buckets=0)
-    with pytest.raises(PipelineError, match=r"'timers' is no rule .* Did you mean 'timer'\?"):
+    with pytest.raises(PipelineError, match=r"Unknown session rule 'timers'; .* Did you mean 'timer'\?"):
         sessions(rule="timers")
     with pytest.raises(SettingsError, match="'soon' is not a duration"):
         sessions(gap="soon")
