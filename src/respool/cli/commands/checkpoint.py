@@ -27,6 +27,7 @@ from respool.cli.options import (
 )
 from respool.cli.render.output import out_json, print_note, print_result, table, throttled
 from respool.errors import UsageError
+from respool.untrusted import is_decimal
 
 if TYPE_CHECKING:
     from respool.operations.checkpoint import Checkpoint
@@ -236,6 +237,6 @@ def _offsets(text: str) -> dict[str, dict[int, int]]:
 def _count(text: str) -> int | None:
     if text == "all":
         return None
-    if not text.isdecimal() or int(text) == 0:
+    if not is_decimal(text) or int(text) == 0:
         raise UsageError(f"--batches {text}: expected a number above 0, or all")
     return int(text)

@@ -8,6 +8,7 @@ import typer
 from respool.cli.options import Home, Json, Master, Where, load
 from respool.cli.render.output import print_note
 from respool.errors import UsageError
+from respool.untrusted import is_decimal
 
 _SHOWN = 100
 
@@ -86,7 +87,7 @@ def _limit(text: str | None, output: Path | None) -> int | None:
         raise UsageError("--limit is for what is shown; an output has all rows")
     if text == "all" or text == "0":
         return None
-    if not text.isdecimal():
+    if not is_decimal(text):
         raise UsageError(f"--limit {text}: expected a number, or all")
     return int(text)
 

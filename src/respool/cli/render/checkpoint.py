@@ -206,7 +206,7 @@ def status_json(status: "CheckpointStatus") -> dict[str, Any]:
         "running": status.holder,
         "rewinds": [journal_json(change) for change in status.history],
         "savepoints": [{"name": saved.name, "batch": saved.batch, "query_id": saved.query_id} for saved in savepoints],
-        "fork": asdict(status.fork) if status.fork else None,
+        "fork": status.fork.to_json() if status.fork else None,
         "leftovers": [leftover.facts() for leftover in status.leftovers],
     }
 
