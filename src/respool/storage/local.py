@@ -341,7 +341,7 @@ class LocalWriter(LocalReader):
         """Yield a folder and its parents up to the root's parent: the process that created them may not have synced."""
         top = os.path.dirname(os.path.abspath(self.root))
         folder = os.path.abspath(folder)
-        while folder.startswith(f"{top.rstrip('/')}/"):
+        while folder.strip("/") and folder.startswith(f"{top.rstrip('/')}/"):
             yield folder
             folder = os.path.dirname(folder)
         yield folder

@@ -1,5 +1,7 @@
 """What every folder does for a checkpoint: on a local disk, in memory by fsspec, and on S3."""
 
+import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
@@ -122,6 +124,26 @@ def test_a_move_never_writes_over_a_file(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="both exist"):
         files.move("a", "b")
     assert (files.read("a"), files.read("b")) == (b"1", b"2")
+
+
+SYNCING = """
+import sys
+from pathlib import Path
+from respool.storage.local import LocalWriter
+
+files = LocalWriter(Path(sys.argv[1]))
+files.create(sys.argv[2], b"x")
+files.sync()
+"""
+
+
+@pytest.mark.parametrize("depth", [0, 1], ids=["/", "a folder in /"])
+def test_a_folder_at_the_top_of_the_file_system_is_synced(tmp_path: Path, depth: int) -> None:
+    path = (tmp_path / "made" / "file").resolve()
+    top = path.parents[len(path.parents) - 1 - depth]
+    words = [sys.executable, "-c", SYNCING, str(top), str(path.relative_to(top))]
+    subprocess.run(words, check=True, timeout=60)  # it has taken forever
+    assert path.read_bytes() == b"x"
 
 
 def test_a_folder_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
