@@ -1,5 +1,7 @@
 """A pipeline whose batches last until a file appears; the folder comes from the environment.
 
+Once Spark will start no other batch, because the run is to stop, the file `stopping` is there.
+
 With SLOW_PIPELINE_LOSES, a run loses its lease while the first batch lasts: a store that Spark reaches, too, would be
 needed for a real lease.
 """
@@ -9,14 +11,16 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from respool import FunctionSink, Pipeline
+from respool.running import stopping
+from respool.spark.internals import stop_after_batch
 from respool.storage.lease import Lease
 from respool.visits.events import VISIT
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def write(frame: "DataFrame", batch: int) -> None:
@@ -26,6 +30,20 @@ def write(frame: "DataFrame", batch: int) -> None:
     (folder / f"started-{batch}").write_text(str(count))
     while not (folder / "go").exists():
         time.sleep(0.02)
+
+
+def stop_and_note(query: Any, spark: "SparkSession") -> None:
+    def note() -> None:
+        state = query._jsq.streamingQuery().state()
+        while state.get().toString() != "TERMINATED":
+            time.sleep(0.02)
+        (Path(os.environ["SLOW_PIPELINE_FOLDER"]) / "stopping").touch()
+
+    threading.Thread(target=note, daemon=True).start()
+    stop_after_batch(query, spark)
+
+
+setattr(stopping, "stop_after_batch", stop_and_note)  # noqa: B010
 
 
 def lose_later(lease: Lease, call: Callable[[str], None]) -> None:

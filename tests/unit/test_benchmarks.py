@@ -72,8 +72,9 @@ def _measured(
 class TestProcessTree:
     def test_a_run_is_measured_with_the_children_that_outlive_their_parents(self, tmp_path: Path) -> None:
         child = "import time\nwhile time.process_time() < 0.5: pass\nprint('{\"events\": 7}', flush=True)"
-        words = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(1.5)"
-        measured = run([sys.executable, "-c", words], tmp_path / "run", 30, None)
+        words = f"import os, subprocess, sys, time; child = subprocess.Popen([sys.executable, '-c', {child!r}]); "
+        words += "os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT); time.sleep(1.5)"  # it stays uncollected
+        measured = run([sys.executable, "-c", words], tmp_path / "run", 120, None)
         assert measured.in_time
         assert measured.code == 0
         assert measured.events == 7
@@ -83,8 +84,10 @@ class TestProcessTree:
     def test_the_time_of_a_child_that_nobody_waited_for_is_not_forgotten_when_it_ends(self, tmp_path: Path) -> None:
         child = "import time\nwhile time.process_time() < 1.5: pass"
         words = "import signal, subprocess, sys, time; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
-        words += f"subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(5)"
-        measured = run([sys.executable, "-c", words], tmp_path / "run", 30, None)
+        words += (
+            f"subprocess.Popen([sys.executable, '-c', {child!r}]).wait(); time.sleep(2)"  # the wait collects nothing
+        )
+        measured = run([sys.executable, "-c", words], tmp_path / "run", 120, None)
         used = [sample.cpu_s for sample in measured.samples]
         assert used == sorted(used)
         assert used[-1] >= 0.4
@@ -92,7 +95,7 @@ class TestProcessTree:
     def test_a_run_that_takes_too_long_is_ended_with_all_its_children(self, tmp_path: Path) -> None:
         child = "import time\nprint('{\"rows\": 3}', flush=True)\nprint('no JSON', flush=True)\ntime.sleep(60)"
         words = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
-        measured = run([sys.executable, "-c", words], tmp_path / "run", 1.5, None)
+        measured = run([sys.executable, "-c", words], tmp_path / "run", 6, None)
         assert not measured.in_time
         assert measured.events == 3
         reported = run_of("counts", "an-engine", 10, measured, None)

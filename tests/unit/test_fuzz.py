@@ -50,7 +50,7 @@ SEED = int(os.environ.get("RESPOOL_FUZZ_SEED", "20250904"))
 COUNT = int(os.environ.get("RESPOOL_FUZZ_COUNT", "5000"))
 ONLY = [int(number) for number in os.environ.get("RESPOOL_FUZZ_ONLY", "").split(",") if number]
 CHUNKS = 10
-LONGEST = 20  # seconds that the reads of one mutation may take on a busy machine
+LONGEST = 60  # seconds that the reads of one mutation may take on a busy machine
 KEPT = 4  # batches of each checkpoint
 MEMORY = 2**30  # bytes that the reads may take
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)

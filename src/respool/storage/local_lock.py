@@ -15,7 +15,7 @@ from respool.errors import CheckpointError, CheckpointInUseError
 from respool.locations import OWN
 
 _PROC = Path("/proc")
-_SECONDS = 2.0  # the longest that a look at all processes takes
+_SECONDS = 10.0  # the longest that it takes to inspect all processes, on a busy machine
 _LONGEST = 80  # characters of a command that are shown
 _WRITES = os.O_WRONLY | os.O_RDWR
 

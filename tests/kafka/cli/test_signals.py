@@ -84,6 +84,14 @@ def stage(respool: str, tmp_path: Path, kafka: KafkaCluster, topic: str) -> Stag
     return Stage(respool, tmp_path, kafka, topic)
 
 
+def lives(pid: int) -> bool:
+    """Return whether a process runs; one that has ended, and that nobody waited for, does not."""
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def lines_of(process: "subprocess.Popen[str]") -> list[str]:
     """Return what a process prints until its end."""
     text, _ = process.communicate(timeout=PATIENCE)
@@ -108,7 +116,7 @@ def test_a_signal_to_the_group_during_a_batch_ends_after_it(stage: Stage) -> Non
         until((stage.folder / "started-0").exists)
         for _ in range(2):  # as `timeout` does: to the process, then to its group
             os.killpg(process.pid, signal.SIGTERM)
-        time.sleep(1)
+        until((stage.folder / "stopping").exists)
         (stage.folder / "go").touch()
         lines = lines_of(process)
         assert process.returncode == 0, lines
@@ -154,8 +162,7 @@ def test_no_rewind_while_the_jvm_of_a_killed_run_lives(stage: Stage) -> None:
         with stage.command(*rewind) as change:
             while change.poll() is None:
                 time.sleep(0.005)
-            lives = Path(f"/proc/{jvm}").exists() and "Z" not in Path(f"/proc/{jvm}/stat").read_text().split()[2]
-            assert not lives, f"{time.monotonic() - began} s"
+            assert not lives(jvm), f"{time.monotonic() - began} s"
             assert change.returncode == 0, lines_of(change)
     assert processes_of(stage.folder) == []
 

@@ -172,7 +172,7 @@ def test_two_concurrent_processes_download_once(settings: Settings, monkeypatch:
 
     def hold(folder: Path, wanted: dict[str, jars.Jar]) -> None:
         first_is_in.set()
-        assert go_on.wait(30)
+        assert go_on.wait(120)
         verify(folder, wanted)
 
     def log(message: str, *values: object, extra: object = None) -> None:
@@ -183,12 +183,12 @@ def test_two_concurrent_processes_download_once(settings: Settings, monkeypatch:
     monkeypatch.setattr(jars, "_verify", hold)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(jars.spark_jars, settings)
-        assert first_is_in.wait(30)
+        assert first_is_in.wait(120)
         second = pool.submit(jars.spark_jars, settings)
-        assert "Downloading" in said.get(timeout=30)
-        assert "Another respool is downloading the spark jars" in said.get(timeout=30)
+        assert "Downloading" in said.get(timeout=120)
+        assert "Another respool is downloading the spark jars" in said.get(timeout=120)
         go_on.set()
-        assert first.result(30) == second.result(30)
+        assert first.result(120) == second.result(120)
     assert said.empty()
 
 
