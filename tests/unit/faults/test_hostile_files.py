@@ -533,6 +533,19 @@ def test_leftovers_are_listed_and_purged(checkpoint: Path, tmp_path: Path) -> No
     assert json.loads(respool("checkpoint", "show", str(checkpoint), "--json", *home).stdout)["leftovers"] == []
 
 
+def test_a_link_among_staged_copies_is_a_leftover_and_is_not_followed(
+    checkpoint: Path, tmp_path: Path, outside: Path
+) -> None:
+    leave(checkpoint)
+    link = checkpoint / "_respool" / "staged" / "link"
+    link.symlink_to(outside)
+    home = ("--home", str(tmp_path / "home"))
+    assert "_respool/staged/link" in respool("checkpoint", "show", str(checkpoint), *home).stdout
+    assert respool("checkpoint", "purge", str(checkpoint), "--yes", *home).exit_code == 0
+    assert not link.is_symlink()
+    assert is_untouched(outside)
+
+
 def test_the_next_change_removes_leftovers_but_not_what_is_pending(checkpoint: Path, tmp_path: Path) -> None:
     leave(checkpoint)
     files = LocalWriter(checkpoint)

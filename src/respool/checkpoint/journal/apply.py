@@ -114,7 +114,7 @@ class Leftover:
     """Files that an interrupted operation left in `_respool/` and that nothing refers to.
 
     Attributes:
-        path: A staged folder, which may be empty, or a temporary file.
+        path: A staged folder, which may be empty, or a file or link in its place, or a temporary file.
         paths: The files in the folder; the file itself.
         size: Their size in bytes.
     """
@@ -146,6 +146,7 @@ def leftovers(files: FolderReader, but: str | None = None) -> list[Leftover]:
     used = {but, *((interrupted.id, interrupted.of) if interrupted is not None else ())}
     unused = [f"{history.STAGED}/{name}" for name in files.folders(history.STAGED) if name not in used]
     paths = {path: files.below(path) for path in unused}
+    paths |= {path: [path] for path in (f"{history.STAGED}/{name}" for name in files.names(history.STAGED))}
     for folder in ("", "offsets", OWN, history.FOLDER):
         paths |= {path: [path] for path in files.temporary(folder)}
     facts = files.facts([path for inside in paths.values() for path in inside])
