@@ -191,7 +191,7 @@ def run(
         RespoolError: A pipeline, its topic or its checkpoint cannot be used. Nothing runs then.
     """
     from respool.running.options import RunOptions
-    from respool.running.stopping import stopping_on_signals
+    from respool.running.restarts import stopping_on_signals
 
     settings = settings if settings is not None else load()
     options = RunOptions(

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from respool.delta.conflicts import retry_on_conflict
+from respool.delta.log import retry_on_conflict
 from respool.errors import PipelineError
 from respool.identity import Identity
 from respool.kafka.cluster import KafkaCluster

@@ -8,7 +8,7 @@ from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.verify.damage import unreadable
 from respool.errors import CheckpointError, FileError, UnknownFormatVersionError
 from respool.findings import Finding, note
-from respool.format import compact_log, layout
+from respool.format import layout, logs
 from respool.locations import OWN, local_path
 from respool.storage.folder import is_denied
 from respool.text import few
@@ -131,11 +131,11 @@ def _main_file(name: str) -> str:
 
 def _blocks(checkpoint: CheckpointSnapshot, folder: str, name: str) -> bool:
     """Return whether Spark will write this file and fail because of the old checksum, which it does not replace."""
-    number = compact_log.number_of(name)
+    number = logs.number_of(name)
     if number is not None and folder in ("offsets", "commits"):
         return number >= checkpoint.next_batch and not checkpoint.has(folder, number)
     if number is not None and folder.startswith("sources/"):
-        there = (compact_log.number_of(other) for other in checkpoint.folders[folder])
+        there = (logs.number_of(other) for other in checkpoint.folders[folder])
         return number > max((entry for entry in there if entry is not None), default=-1)
     if number is not None and folder.endswith("/_metadata/v2"):
         return number >= checkpoint.next_batch

@@ -2,7 +2,7 @@
 
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import CheckpointError
-from respool.format import compact_log, logs
+from respool.format import logs
 from respool.storage.folder import is_denied, reason
 
 
@@ -23,7 +23,7 @@ class SourceLogs:
         """Return a log file that Spark could not read if `last` was the newest entry, and why; None if it could."""
         folder = f"sources/{source}"
         names = {name for name, number in self._entries(source).items() if number <= last}
-        for name in compact_log.expected_files(names, last):
+        for name in logs.expected_files(names, last):
             path = f"{folder}/{name}"
             if name not in names:
                 return path, "is missing" if name.endswith(".compact") else f"is missing, and so is {name}.compact"
@@ -33,7 +33,7 @@ class SourceLogs:
         return None
 
     def _entries(self, source: str) -> dict[str, int]:
-        return compact_log.numbers_by_name(self._checkpoint.folders.get(f"sources/{source}", ()))
+        return logs.numbers_by_name(self._checkpoint.folders.get(f"sources/{source}", ()))
 
     def _read(self, path: str) -> str | None:
         if path not in self._known:
