@@ -8,8 +8,8 @@ from typer.core import TyperGroup
 
 from respool import settings
 from respool.errors import UsageError
-from respool.kafka.connect import cluster as cluster
-from respool.kafka.connect import connect as connect
+from respool.kafka.topics import cluster as cluster
+from respool.kafka.topics import connect as connect
 from respool.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ BootstrapServers = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="A Kafka that is already there, in place of the embedded broker."),
 ]
-Savepoints = Annotated[
+SavepointsOption = Annotated[
     str | None,
     typer.Option(
         metavar="PATH", help="Folder or URL of the savepoints.  [default: savepoints in the home; RESPOOL_SAVEPOINTS]"

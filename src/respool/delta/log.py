@@ -1,4 +1,4 @@
-"""A Delta table's log, commit by commit.
+"""A Delta table's log, commit by commit, and commits that conflict with other writers.
 
 delta-rs counts versions down from the newest when it lists a table's history, and so misnumbers all commits before a
 commit without commitInfo. Nor does it show which batch a commit holds. Hence the files themselves are read.

@@ -298,7 +298,7 @@ class Archive:
 
     def _kafka(self, wanted: bool) -> "tuple[KafkaCluster | None, str]":
         """Return the cluster, or None and why it cannot be asked."""
-        from respool.kafka.connect import connect
+        from respool.kafka.topics import connect
 
         if not wanted:
             return None, ""

@@ -230,7 +230,7 @@ class _Call:
     def prepare(self) -> "tuple[Runner, Callable[[], None]]":
         """Return a runner, and what starts its queries. Whatever can be refused without Spark is refused here."""
         from respool.kafka import outage, topics
-        from respool.kafka.connect import cluster
+        from respool.kafka.topics import cluster
         from respool.operations.check import require_sound
         from respool.running.claim import check, holding
         from respool.running.runner import Runner

@@ -1,4 +1,7 @@
-"""The path of a record: source → decode → watermark → transform → sink."""
+"""The path of a record: source → decode → watermark → transform → sink.
+
+Records that the decoders of a run's pipelines reject take another path: companion pipelines keep them.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack

@@ -1,4 +1,7 @@
-"""What Spark reports of a batch: the only place that reads StreamingQueryProgress."""
+"""What Spark reports of a batch: the only place that reads StreamingQueryProgress.
+
+A runner waits for events: a finished batch, the end of a query, a request to stop, a lost lease.
+"""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass

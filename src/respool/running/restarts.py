@@ -1,4 +1,8 @@
-"""Queries that were interrupted by a transient failure: when each is restarted, and when respool gives up."""
+"""Stop queries, and restart them after a transient failure.
+
+A query stops after its batch, immediately, or together with the JVM; signals ask for it. A query that a transient
+failure interrupted is restarted later and later, until respool gives up.
+"""
 
 import signal
 import threading

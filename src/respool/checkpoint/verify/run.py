@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterable
 
 from respool.checkpoint.snapshot import CheckpointSnapshot
-from respool.checkpoint.verify import folder, sources, state_scan
+from respool.checkpoint.verify import folder, state_scan
 from respool.checkpoint.verify import logs as verify_logs
 from respool.checkpoint.verify import state as verify_state
-from respool.checkpoint.verify.log_scan import LogScan, read_logs
+from respool.checkpoint.verify.log_scan import LogScan, SourceLogs, read_logs
 from respool.checkpoint.verify.soundness import CheckpointScan, Soundness
-from respool.checkpoint.verify.source_log import SourceLogs
 from respool.checkpoint.verify.state_scan import StateScan, read_state
 from respool.findings import CheckResult, Finding, check
 from respool.format import layout, state_files
@@ -49,7 +48,7 @@ def verify(
         "commits": verify_logs.commits(known, sound),
         "version of Spark": verify_logs.writer(known),
         "order of batches": verify_logs.order(known, sound),
-        "sources": sources.sources(known, sound),
+        "sources": verify_logs.sources(known, sound),
         "operators": verify_state.operators(known, sound),
         "state store": verify_state.provider(known),
         **({} if checkpoint.unknown_provider is not None else _state(known, sound)),

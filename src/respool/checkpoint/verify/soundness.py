@@ -8,8 +8,7 @@ from functools import cached_property
 from respool.checkpoint import operator_files, provenance, reachability, state_versions
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.verify import damage as verify_damage
-from respool.checkpoint.verify.log_scan import LogScan
-from respool.checkpoint.verify.source_log import SourceLogs
+from respool.checkpoint.verify.log_scan import LogScan, SourceLogs
 from respool.checkpoint.verify.state_scan import StateScan
 from respool.format import layout
 from respool.format.model import SNAPSHOTS, InclusiveRange, StateFile, StateStore, intersect

@@ -17,7 +17,7 @@ from respool.cli.options import (
     Home,
     Json,
     Reason,
-    Savepoints,
+    SavepointsOption,
     SinkOption,
     Stopped,
     Where,
@@ -44,7 +44,7 @@ app = typer.Typer(
 def show(
     path: Where,
     batches: Annotated[str, typer.Option(metavar="N|all", help="How many of the newest batches to list.")] = "100",
-    savepoints: Savepoints = None,
+    savepoints: SavepointsOption = None,
     home: Home = None,
     json: Json = False,
 ) -> None:

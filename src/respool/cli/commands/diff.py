@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from respool.cli.options import BROKEN, BootstrapServers, Home, Json, Master, Savepoints, load
+from respool.cli.options import BROKEN, BootstrapServers, Home, Json, Master, SavepointsOption, load
 from respool.cli.render.output import out_json, print_note, print_result, width
 
 
@@ -48,7 +48,7 @@ def diff(
         str | None, typer.Option(metavar="FOLDER", help="A new folder for all differences, as Parquet.")
     ] = None,
     master: Master = None,
-    savepoints: Savepoints = None,
+    savepoints: SavepointsOption = None,
     bootstrap_servers: BootstrapServers = None,
     home: Home = None,
     json: Json = False,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from respool.cli.options import BootstrapServers, Home, Json, Master, Savepoints, configured_pipelines, load
+from respool.cli.options import BootstrapServers, Home, Json, Master, SavepointsOption, configured_pipelines, load
 from respool.cli.render.output import out_json, print_note
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def run(
         str | None, typer.Option(metavar="ZONE", help="Zone of event times that name none, and of results.")
     ] = None,
     master: Master = None,
-    savepoints: Savepoints = None,
+    savepoints: SavepointsOption = None,
     bootstrap_servers: BootstrapServers = None,
     home: Home = None,
     json: Json = False,

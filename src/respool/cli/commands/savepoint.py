@@ -1,4 +1,7 @@
-"""`respool savepoint`: keep a moment of a query, go back to it, start a second query from it. Mostly without a JVM."""
+"""`respool savepoint`: keep a moment of a query, go back to it, start a second query from it. Mostly without a JVM.
+
+`respool promote` makes that second query, a fork, the checkpoint of its pipeline.
+"""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +19,7 @@ from respool.cli.options import (
     Json,
     Master,
     Reason,
+    SavepointsOption,
     SinkOption,
     Stopped,
     Where,
@@ -23,12 +27,12 @@ from respool.cli.options import (
     load,
     require_answer,
 )
-from respool.cli.options import Savepoints as SavepointsOption
 from respool.cli.render.output import out_json, print_note, print_result, size, table, throttled
 from respool.errors import DamagedFileError, UnknownFormatVersionError
 
 if TYPE_CHECKING:
     from respool.operations.savepoints import Savepoints
+
 
 app = typer.Typer(
     cls=Commands,
@@ -243,3 +247,50 @@ def _savepoints(**flags: Any) -> "Savepoints":
     from respool.operations.savepoints import Savepoints
 
     return Savepoints(settings=load(**flags))
+
+
+def promote(
+    fork: Annotated[str, typer.Argument(metavar="FORK", help="The fork's checkpoint: a folder or URL.")],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="The pipeline's checkpoint: its name, a folder or URL.")],
+    keep_as: Annotated[
+        str | None,
+        typer.Option("--keep-as", metavar="NAME", help="The savepoint that keeps the old one.  [default: by the time]"),
+    ] = None,
+    sink: SinkOption = None,
+    restore_sink: Annotated[
+        bool, typer.Option("--restore-sink", help="Move aside what a file sink has of the batches that come.")
+    ] = False,
+    allow_data_loss: AllowDataLoss = False,
+    stopped: Stopped = False,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    accept_foreign_journal: AcceptForeign = False,
+    savepoints: SavepointsOption = None,
+    home: Home = None,
+    bootstrap_servers: BootstrapServers = None,
+    json: Json = False,
+) -> None:
+    """Make a fork the pipeline's checkpoint from now on. The old one is kept as a savepoint; `undo` takes this back.
+
+    Both queries must have stopped. The pipeline continues from the fork's position, and writes to its own output.
+    """
+    from respool.operations.checkpoint import Checkpoint
+    from respool.operations.plans import ResumePlan
+
+    require_answer(json, yes, dry_run)
+    settings = load(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
+    checkpoint = Checkpoint(path, settings=settings)
+    plan = checkpoint.plan_promote(
+        Checkpoint(fork, settings=settings),
+        keep_as=keep_as,
+        sink=sink,
+        restore_sink=restore_sink,
+        allow_data_loss=allow_data_loss,
+        assume_stopped=stopped,
+        reason=reason,
+    )
+    run = checkpoint.run_record()
+    show_confirm_apply(checkpoint, plan, Confirmation(dry_run, yes, json, accept_foreign_journal))
+    if not (json or dry_run or isinstance(plan, ResumePlan) or run is None):
+        print_result(f"Run it with: respool run {run.pipeline}" + ("" if "/" not in path else f" --checkpoint {path}"))
