@@ -8,9 +8,8 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, TypeVar
 
-from respool.checkpoint import provenance
 from respool.errors import CheckpointError, CheckpointNotFoundError, UnreadableFileError
-from respool.format import layout, logs, state_schema
+from respool.format import layout, logs, model, state_schema
 from respool.format.model import CommitLogEntry, OffsetLogEntry, StateStore
 from respool.storage.folder import FolderListing, FolderReader, read_error
 from respool.storage.open import open_reader
@@ -60,7 +59,7 @@ class CheckpointSnapshot:
         if not any(folder.startswith("state/") for folder in self.folders):
             return None
         try:
-            return provenance.unknown_provider(self.newest_planned().conf)
+            return model.unknown_provider(self.newest_planned().conf)
         except CheckpointError:
             return None
 

@@ -2,6 +2,10 @@
 
 A version that is not supported is refused: a wrong guess at a checkpoint's meaning loses data. All fields are checked
 by type: see `respool.untrusted`.
+
+File sources and file sinks compact their logs: `sources/<source>/N` and `_spark_metadata/N` hold the entries of batch
+N, `N.compact` the entries of all batches up to N. Spark reads the newest compact file and the files after it; a log
+without a compact file starts at 0.
 """
 
 import json

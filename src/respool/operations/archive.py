@@ -275,7 +275,7 @@ class Archive:
             spark: The session to use; by default one is started if there is anything to merge.
             on_note: Called with each day; by default it is logged.
         """
-        from respool.archive.files import data_files, days_to_compact, open_archive
+        from respool.archive.reader import data_files, days_to_compact, open_archive
         from respool.archive.repair import naming_failures
         from respool.archive.table import optimize
 

@@ -100,7 +100,12 @@ def sink_writer(kafka: KafkaCluster, pipeline: Pipeline, home: Path) -> Write:
 
 
 class Companions:
-    """The decoders of a run whose rejected records are not kept by this process yet."""
+    """The decoders of a run whose rejected records are not kept by this process yet.
+
+    A topic has one companion for all decoders of a run. A decoder is applied by a single process, whatever pipelines
+    each process runs: its lock is the checkpoint of the companion that the decoder has when it is alone. A decoder that
+    another process applies is tried again later, since that process may end.
+    """
 
     def __init__(
         self,

@@ -5,14 +5,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 
-from respool.checkpoint import provenance
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.verify.damage import rewind, unreadable
 from respool.checkpoint.verify.log_scan import UnusableLogFile
 from respool.checkpoint.verify.soundness import CheckpointScan, Soundness
 from respool.errors import CheckpointError
 from respool.findings import Finding, note
-from respool.format import logs
+from respool.format import logs, model
 from respool.format.model import spans
 from respool.format.positions import kind_of
 from respool.storage.folder import is_denied, reason
@@ -84,7 +83,7 @@ def commits(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
 def writer(known: CheckpointScan) -> Iterator[Finding]:
     """Find out whether a Spark version wrote the checkpoint that respool is not tested with."""
     with suppress(CheckpointError):
-        warning = provenance.writer_of(known.checkpoint.newest_planned()).warning
+        warning = model.writer_of(known.checkpoint.newest_planned()).warning
         if warning is not None:
             how = "Keep a copy of the checkpoint before you change it, or let a tested Spark run a batch first."
             yield note(warning, how)
