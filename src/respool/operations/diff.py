@@ -275,7 +275,7 @@ def cutoff_of_fork(checkpoints: Sequence[str], settings: Settings) -> tuple[Cuto
         try:
             return cutoff_after(read(fork.location).manifest), fork.savepoint
         except (CheckpointError, FileNotFoundError):  # it was deleted since
-            return Cutoff(batch=fork.batch, time=datetime.fromisoformat(fork.created)), fork.savepoint
+            return Cutoff(batch=fork.batch, time=fork.created), fork.savepoint
     return None
 
 

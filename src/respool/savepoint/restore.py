@@ -1,7 +1,6 @@
 """Plan to put a checkpoint back to a savepoint, or to start a second query from it."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from uuid import uuid4
 
 from respool.checkpoint import ownership
@@ -115,10 +114,10 @@ def plan_fork(
         checkpoint=manifest.checkpoint,
         query_id=manifest.query_id,
         sink=manifest.run.sink if manifest.run else "",
-        created=manifest.created.isoformat(),
+        created=manifest.created,
         sink_identity=manifest.run.sink_identity if manifest.run else None,
     )
-    steps.append(Replace(ownership.FORK, None, record_text(asdict(record))))
+    steps.append(Replace(ownership.FORK, None, record_text(record.to_json())))
     read_before = read_by_origin(manifest)
     reads = pending_reads(manifest.sources, savepoint.checkpoint(), read_before, context.kept, to_end=True)
     left = LogEnds(manifest.batch, manifest.batch)

@@ -23,10 +23,11 @@ def check(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Check respool.toml and pipelines, without Spark, Kafka and Java. Exits with 1 if anything is wrong.
+    """Check respool.toml and pipelines without Spark, Kafka or Java. Exit code 1 if anything is wrong.
 
     Of a pipeline: its parameters, topics, schema, event time, output mode, watermark, durations, time zone and key.
-    `run` and `reprocess` check the same before they start Spark. What a transform returns is known to Spark only.
+    `run` and `reprocess` check the same before they start Spark. What a transform returns is checked by Spark when the
+    pipeline starts.
     """
     from respool import settings
     from respool.errors import SettingsError
@@ -50,7 +51,7 @@ def check(
 
 
 def doctor(home: Home = None, bootstrap_servers: BootstrapServers = None, json: Json = False) -> None:
-    """Check this machine: Java, Python, packages, jars, disk, broker. Exits with 1 if anything is broken."""
+    """Check this machine: Java, Python, packages, jars, disk, broker. Exit code 1 if anything is broken."""
     from respool.operations.doctor import examine
 
     checks = examine(load(home=home, bootstrap_servers=bootstrap_servers))
