@@ -104,7 +104,7 @@ class Savepoint(StoredSavepoint):
             >>> savepoint.verify()
             SavepointReport('monday', ok=True)
         """
-        from respool.savepoint import copying as verification  # it imports pyarrow
+        from respool.savepoint import verify as verification  # it imports pyarrow
 
         checked = verification.verify(self, on_progress or _ignore)
         if not load_state or checked.wrong:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from respool.checkpoint.snapshot import CheckpointSnapshot
-from respool.savepoint.copying import load
 from respool.savepoint.store import SavepointStore
+from respool.savepoint.verify import load
 from respool.storage.local import LocalReader
 from support.queries import KINDS, run, state, write_files
 from support.savepoints import fork, save

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from respool.checkpoint.journal import apply, history
 from respool.cli.app import app
-from respool.savepoint.copying import verify
 from respool.savepoint.store import SavepointStore
+from respool.savepoint.verify import verify
 from respool.storage.local import LocalReader
 from support.checkpoints import unpack
 from support.power_cut import Loss, Recording

@@ -17,8 +17,8 @@ from respool.checkpoint.journal import apply, history
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.cli.app import app
 from respool.errors import CheckpointError
-from respool.savepoint.copying import verify
 from respool.savepoint.store import SavepointStore
+from respool.savepoint.verify import verify
 from respool.storage.local import LocalReader
 from support.checkpoints import unpack
 from support.kill_server import KillServer

@@ -19,10 +19,11 @@ from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.verify.run import verify as verify_checkpoint
 from respool.errors import CheckpointError
 from respool.savepoint import create, install
-from respool.savepoint.copying import copy_to, verify
+from respool.savepoint.copying import copy_to
 from respool.savepoint.create import SavepointRequest
 from respool.savepoint.restore import plan_fork, plan_restore
 from respool.savepoint.store import SavepointStore, StoredSavepoint
+from respool.savepoint.verify import verify
 from respool.sinks.registry import SinkPosition
 from respool.storage.local import LocalReader, LocalWriter
 from support import checkpoints
