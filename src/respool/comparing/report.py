@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from respool.comparing.model import ComparedOutput, Cutoff, DiffRequest, DiffSummary, RowDifference
-from respool.comparing.versions import unequal
+from respool.comparing.rows import unequal
 from respool.text import UNLIMITED, plural, table_lines
 from respool.times import time_text
 from respool.untrusted import parse_json

@@ -18,11 +18,10 @@ from respool.errors import CheckpointError
 from respool.format.model import SourceOffsets
 from respool.format.positions import PartitionRange
 from respool.savepoint.extras import NotIncluded
-from respool.savepoint.fork import plan_fork, require_new
 from respool.savepoint.manifest import SavedFile, SavepointManifest
 from respool.savepoint.planning import PlannedInstall
 from respool.savepoint.promote import plan_promote
-from respool.savepoint.restore import plan_restore
+from respool.savepoint.restore import plan_fork, plan_restore, require_new
 from respool.savepoint.store import StoredSavepoint
 from respool.sinks.registry import SinkPosition
 from respool.storage.local_lock import Process
