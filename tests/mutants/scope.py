@@ -28,7 +28,6 @@ MODULES = tuple(
         "format/positions",
         "format/state_files",
         "savepoint/copying",
-        "savepoint/fork",
         "savepoint/install",
         "savepoint/manifest",
         "savepoint/planning",

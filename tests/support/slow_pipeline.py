@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from respool import FunctionSink, Pipeline
-from respool.running import stopping
+from respool.running import restarts
 from respool.spark.internals import stop_after_batch
 from respool.storage.lease import Lease
 from respool.visits.events import VISIT
@@ -43,7 +43,7 @@ def stop_and_note(query: Any, spark: "SparkSession") -> None:
     stop_after_batch(query, spark)
 
 
-setattr(stopping, "stop_after_batch", stop_and_note)  # noqa: B010
+setattr(restarts, "stop_after_batch", stop_and_note)  # noqa: B010
 
 
 def lose_later(lease: Lease, call: Callable[[str], None]) -> None:

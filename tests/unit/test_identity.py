@@ -249,8 +249,8 @@ class TestCheckpoints:
         ):
             mine = Pipeline("mine", "visits", lambda events: events, sink)
             where = ran(settings, mine, as_earlier=as_earlier)
-            texts = {name: "x" for name in ("savepoint", "location", "checkpoint", "query_id", "created")}
-            fork = {**texts, "batch": 1, "sink": sink.describe()}
+            texts = {name: "x" for name in ("savepoint", "location", "checkpoint", "query_id")}
+            fork = {**texts, "created": "2026-01-02T03:04:05+00:00", "batch": 1, "sink": sink.describe()}
             if not as_earlier:
                 fork["sink_identity"] = sink.identity().__dict__
             (where / ownership.FORK).write_text(json.dumps(fork))

@@ -261,7 +261,9 @@ def test_a_dead_holder_counts_only_on_its_own_machine_and_without_its_jvm(where:
 class Jvm:
     """A JVM, by the id of this process."""
 
-    pid = os.getpid()
+    @property
+    def pid(self) -> int:
+        return os.getpid()  # asked each time: the tests of `make mutants` run in forks
 
     def lock(self, path: Path, attempts: int) -> Callable[[], object] | None:
         raise AssertionError(f"{path} is not on a local disk")
