@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from respool.errors import BrokerError
-from respool.local.java import Java
+from respool.local.java import JavaRuntime
 from respool.untrusted import Fields, Malformed, parse_json
 
 REMEMBERED = "broker.json"
@@ -167,7 +167,7 @@ def write_settings(home: Path, host: str, port: int, controller_port: int, wante
     os.replace(new, where / REMEMBERED)
 
 
-def command(java: Java, class_path: str) -> list[str]:
+def command(java: JavaRuntime, class_path: str) -> list[str]:
     """Return the command of the broker, to be run in its folder."""
     return [
         *(str(java.path), "-Xms128m", "-Xmx1g", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true"),
@@ -186,7 +186,7 @@ def cluster_id(home: Path) -> str | None:
     )
 
 
-def format_data(home: Path, java: Java, class_path: str) -> None:
+def format_data(home: Path, java: JavaRuntime, class_path: str) -> None:
     """Create the broker's data folder, unless it exists; it is complete or does not exist."""
     where = folder(home)
     if (where / _DATA).is_dir():

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
-Read = Callable[["SparkSession"], "DataFrame"]
+ReadSource = Callable[["SparkSession"], "DataFrame"]
 Write = Callable[["DataFrame", int], None]
 
 _NO_PAUSE = {"processingTime": "0 seconds"}  # Spark's default
@@ -30,7 +30,7 @@ _NO_PAUSE = {"processingTime": "0 seconds"}  # Spark's default
 def start_query(
     session: "SparkSession",
     pipeline: Pipeline,
-    read: Read,
+    read: ReadSource,
     write: Write,
     checkpoint: str,
     trigger: Mapping[str, Any] = _NO_PAUSE,
@@ -73,7 +73,7 @@ def start_query(
     return writer.foreachBatch(write_batch).start()
 
 
-def kafka_source(kafka: KafkaCluster, pipeline: Pipeline, limit: int | None = None) -> Read:
+def kafka_source(kafka: KafkaCluster, pipeline: Pipeline, limit: int | None = None) -> ReadSource:
     """Return a function that reads a pipeline's topic as a stream.
 
     Args:
