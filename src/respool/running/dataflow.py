@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 ReadSource = Callable[["SparkSession"], "DataFrame"]
-Write = Callable[["DataFrame", int], None]
+WriteBatch = Callable[["DataFrame", int], None]
 
 _NO_PAUSE = {"processingTime": "0 seconds"}  # Spark's default
 
@@ -31,7 +31,7 @@ def start_query(
     session: "SparkSession",
     pipeline: Pipeline,
     read: ReadSource,
-    write: Write,
+    write: WriteBatch,
     checkpoint: str,
     trigger: Mapping[str, Any] = _NO_PAUSE,
     *,
@@ -90,7 +90,7 @@ def kafka_source(kafka: KafkaCluster, pipeline: Pipeline, limit: int | None = No
     return read
 
 
-def sink_writer(kafka: KafkaCluster, pipeline: Pipeline, home: Path) -> Write:
+def sink_writer(kafka: KafkaCluster, pipeline: Pipeline, home: Path) -> WriteBatch:
     """Return a function that writes results to a pipeline's sink; `home` is the folder of the sink's own files."""
 
     def write(results: "DataFrame", batch: int) -> None:
