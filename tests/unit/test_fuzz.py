@@ -361,7 +361,7 @@ def _small(home: Path) -> Iterator[Subject]:
     checkpoints.written(own / "remote/_respool/lease.json", json.dumps(leased))
     reads: dict[str, Read] = {
         "reprocess": lambda rng: print(Runs(own).read("r"), Runs(own).read("s")),
-        "broker/broker.json": lambda rng: print(broker_files.remembered(own)),
+        "broker/broker.json": lambda rng: print(broker_files.last_start(own)),
         "broker/process.json": lambda rng: print(process.find(own / "broker/process.json")),
         "remote": lambda rng: print(lease.holder(f"local://{own}/remote")),
     }

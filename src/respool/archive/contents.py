@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from respool.archive.model import ArchiveContents, HourContents, PartitionContents, UnreadableFile
 from respool.archive.reader import DataFile, data_files, open_archive, small_files
-from respool.archive.table import KEY, Reading
+from respool.archive.table import KEY, DecoderIdentity
 from respool.kafka.offsets import OffsetSet, TopicPartition, gaps
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def read_contents(table: str, on_progress: Callable[[int, int], None] = lambda d
     return ArchiveContents(
         table=table,
         version=opened.version(),
-        reading=Reading.from_properties(opened.metadata().configuration),
+        reading=DecoderIdentity.from_properties(opened.metadata().configuration),
         places=tuple(_partition_contents(scan, place) for place in sorted(scan.offsets)),
         hours=tuple(_hour_contents(files, scan)),
         damaged=tuple(scan.damaged),

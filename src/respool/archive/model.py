@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from respool.archive.table import Reading
+from respool.archive.table import DecoderIdentity
 from respool.kafka.offsets import OffsetRange, TopicPartition, total
 from respool.text import UNLIMITED, labelled, plural, size, table_lines
 
@@ -98,7 +98,7 @@ class ArchiveContents:
 
     table: str
     version: int
-    reading: Reading | None
+    reading: DecoderIdentity | None
     places: tuple[PartitionContents, ...]
     hours: tuple[HourContents, ...]
     damaged: tuple[UnreadableFile, ...]

@@ -12,7 +12,7 @@ from datetime import date, datetime, time, timedelta, timezone
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from respool.archive.table import COLUMNS, PARTITION_COLUMNS, PREFIX, Reading, Size, read, require
+from respool.archive.table import COLUMNS, PARTITION_COLUMNS, PREFIX, DecoderIdentity, Size, read, require
 from respool.delta.log import open_table
 from respool.errors import PipelineError
 from respool.times import EPOCH, Span, epoch_micros, hour_of
@@ -187,7 +187,7 @@ class ArchiveReader:
         opened = open_table(table, version)
         self.table = table
         self.version: int = opened.version()
-        self.reading = Reading.from_properties(opened.metadata().configuration)
+        self.reading = DecoderIdentity.from_properties(opened.metadata().configuration)
         if "event_hour" not in opened.metadata().partition_columns:
             raise PipelineError(
                 f"The table {table} is not an archive: it is not partitioned by event_hour. Name another table."

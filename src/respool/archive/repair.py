@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from respool.archive.kafka_check import KafkaComparison
 from respool.archive.model import ArchiveContents
 from respool.archive.sink import ArchiveSink, archive_topic
-from respool.archive.table import COLUMNS, KEY, Reading, locate, read
+from respool.archive.table import COLUMNS, KEY, DecoderIdentity, locate, read
 from respool.checkpoint.ownership import read_run_record
 from respool.decoders.json import JsonDecoder
 from respool.delta.log import delta_message, open_table, retry_on_conflict
@@ -70,12 +70,14 @@ def decoder_of(contents: ArchiveContents, pipeline: Pipeline | None) -> tuple[Js
         raise PipelineError(f"The pipeline {pipeline.name} has no decoder. Name a pipeline with a decoder.")
     zone = reading.timezone if reading is not None else pipeline.timezone
     if reading is not None:
-        reading.check(contents.table, Reading.of(decoder, zone))
+        reading.check(contents.table, DecoderIdentity.of(decoder, zone))
     return decoder, zone
 
 
 @contextmanager
-def held(settings: Settings, table: str, missing: Mapping[TopicPartition, Sequence[OffsetRange]]) -> Iterator[None]:
+def hold_archiving(
+    settings: Settings, table: str, missing: Mapping[TopicPartition, Sequence[OffsetRange]]
+) -> Iterator[None]:
     """Keep the archiving queries of the home from writing the missing records, for the length of a `with` block.
 
     Two writers could both see that a record is missing and both append it: Delta sees no conflict between appends. A

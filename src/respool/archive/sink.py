@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from respool.archive.high_water import ArchivedOffsets, catch_up, read_archived_offsets
-from respool.archive.table import KEY, PARTITION_COLUMNS, Reading, create, locate, read, to_archive
+from respool.archive.table import KEY, PARTITION_COLUMNS, DecoderIdentity, create, locate, read, to_archive
 from respool.decoders.json import JsonDecoder
 from respool.errors import PipelineError
 from respool.identity import Identity
@@ -127,7 +127,7 @@ class ArchiveSink:
         name = spark.sparkContext.getLocalProperty("spark.jobGroup.id")  # Spark's id of a query's run
         run = self._runs.get(name) if name else None
         if run is None:
-            create(spark, table, Reading.of(self.decoder, str(spark.conf.get("spark.sql.session.timeZone"))))
+            create(spark, table, DecoderIdentity.of(self.decoder, str(spark.conf.get("spark.sql.session.timeZone"))))
             run = _Run(read_archived_offsets(spark, table), settled=False)
         run = replace(run, archived=catch_up(spark, table, run.archived))
         only_new = (_append_new if run.settled else _append_lacking)(frame, table, run.archived)

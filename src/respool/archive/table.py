@@ -43,7 +43,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Reading:
+class DecoderIdentity:
     """How event times are read, kept in the table's properties.
 
     Attributes:
@@ -57,15 +57,15 @@ class Reading:
     schema: str
 
     @staticmethod
-    def of(decoder: JsonDecoder, timezone: str) -> "Reading":
+    def of(decoder: JsonDecoder, timezone: str) -> "DecoderIdentity":
         """Return how a decoder reads event times in a zone."""
-        return Reading(decoder.event_time, timezone, decoder.schema)
+        return DecoderIdentity(decoder.event_time, timezone, decoder.schema)
 
     @staticmethod
-    def from_properties(properties: Mapping[str, str]) -> "Reading | None":
+    def from_properties(properties: Mapping[str, str]) -> "DecoderIdentity | None":
         """Return how a table's properties describe it; None for a table that respool did not create."""
         try:
-            return Reading(*(properties[f"respool.{name}"] for name in ("event_time", "timezone", "schema")))
+            return DecoderIdentity(*(properties[f"respool.{name}"] for name in ("event_time", "timezone", "schema")))
         except KeyError:
             return None
 
@@ -82,11 +82,11 @@ class Reading:
         """Return the decoder of the records."""
         return JsonDecoder(self.schema, self.event_time)
 
-    def is_decoded_as(self, other: "Reading") -> bool:
+    def is_decoded_as(self, other: "DecoderIdentity") -> bool:
         """Return whether another reading decodes records in the same way, regardless of how its schema is spelled."""
         return not self.has_several_decoders and self.decoder().identity() == other.decoder().identity()
 
-    def check(self, table: str, other: "Reading") -> None:
+    def check(self, table: str, other: "DecoderIdentity") -> None:
         """Raise PipelineError when `other`, of a pipeline, reads other event times than this, of a table."""
         if self.event_time != other.event_time:
             raise PipelineError(
@@ -132,7 +132,7 @@ def require(table: str) -> None:
         raise _missing(table)
 
 
-def create(spark: "SparkSession", table: str, reading: Reading) -> None:
+def create(spark: "SparkSession", table: str, reading: DecoderIdentity) -> None:
     """Create the table if it is missing; raise PipelineError if it is not an archive or reads other event times."""
     partitions = ", ".join(PARTITION_COLUMNS)
     spark.sql(
@@ -146,7 +146,7 @@ def create(spark: "SparkSession", table: str, reading: Reading) -> None:
             f"The table {table} is not an archive: it has no column {lacking[0]}. Give the pipeline another table."
         )
     rows = spark.sql(f"SHOW TBLPROPERTIES {identifier(table)}").collect()
-    kept = Reading.from_properties({row.key: row.value for row in rows})
+    kept = DecoderIdentity.from_properties({row.key: row.value for row in rows})
     if kept is None:
         return
     kept.check(table, reading)

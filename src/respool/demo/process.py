@@ -37,7 +37,7 @@ class BatchLine:
 
 
 @dataclass(frozen=True)
-class Table:
+class ConsoleTable:
     """A batch on the console: its id, its columns, its rows sorted."""
 
     batch: int
@@ -54,9 +54,9 @@ def batch_lines(lines: list[str]) -> list[BatchLine]:
     ]
 
 
-def tables(lines: list[str]) -> list[Table]:
+def tables(lines: list[str]) -> list[ConsoleTable]:
     """Return the complete batches on the console."""
-    complete: list[Table] = []
+    complete: list[ConsoleTable] = []
     for number, line in enumerate(lines):
         if line.startswith("Batch: ") and number and lines[number - 1].strip() == _RULE:
             # Batch lines of other pipelines may come in between; a table's own lines are framed.
@@ -65,7 +65,7 @@ def tables(lines: list[str]) -> list[Table]:
             if len(borders) >= 3:
                 first, _, last = borders[:3]
                 rows = [row for row in framed[first:last] if row.startswith("|")]
-                complete.append(Table(int(line.removeprefix("Batch: ")), rows[0], tuple(sorted(rows[1:]))))
+                complete.append(ConsoleTable(int(line.removeprefix("Batch: ")), rows[0], tuple(sorted(rows[1:]))))
     return complete
 
 

@@ -148,7 +148,7 @@ def status(home: Path) -> BrokerStatus:
 def address(home: Path) -> str | None:
     """Return host:port of the broker of a home if its process lives, else None; the broker is not probed."""
     home = home.absolute()
-    remembered = files.remembered(home)
+    remembered = files.last_start(home)
     if remembered is None or process.find(files.process_file(home)) is None:
         return None
     return f"{HOST}:{remembered.port}"
@@ -179,7 +179,7 @@ def _turn(home: Path) -> Iterator[None]:
 
 
 def _already(home: Path, pid: int, port: int | None) -> Broker:
-    last = files.remembered(home)
+    last = files.last_start(home)
     if last is None:
         raise BrokerError(
             f"A broker runs for the home {home} (process {pid}), but {files.REMEMBERED} is gone from its folder. Stop "
@@ -236,7 +236,7 @@ def _end(home: Path, patience: float) -> bool:
 
 def _wanted(home: Path, settings: Settings) -> int:
     """Return the port of the last start, unless the settings have another port since."""
-    last = files.remembered(home)
+    last = files.last_start(home)
     return last.port if last is not None and last.wanted == settings.broker_port else settings.broker_port
 
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from respool.errors import BrokerError
-from respool.local.java import Java
+from respool.local.java import JavaRuntime
 from respool.untrusted import Fields, Malformed, parse_json
 
 REMEMBERED = "broker.json"
@@ -84,7 +84,7 @@ _LOG4J_XML = """\
 
 
 @dataclass(frozen=True)
-class Remembered:
+class LastStart:
     """The port of the last start, and the port that the settings had then."""
 
     port: int
@@ -106,11 +106,11 @@ def output_file(home: Path) -> Path:
     return folder(home) / _OUTPUT
 
 
-def remembered(home: Path) -> Remembered | None:
+def last_start(home: Path) -> LastStart | None:
     """Return the ports of the last start; None when there was no start, or its file cannot be read."""
     try:
         facts = Fields(parse_json((folder(home) / REMEMBERED).read_bytes()))
-        return Remembered(facts.whole("port", most=65_535), facts.whole("wanted", most=65_535))
+        return LastStart(facts.whole("port", most=65_535), facts.whole("wanted", most=65_535))
     except (OSError, Malformed):
         return None
 
@@ -163,11 +163,11 @@ def write_settings(home: Path, host: str, port: int, controller_port: int, wante
     (where / _SERVER).write_text(text, encoding="ascii")
     (where / _LOG4J).write_text(_LOG4J_XML.format(log=LOG), encoding="ascii")
     new = where / f"{REMEMBERED}.new"
-    new.write_text(json.dumps(asdict(Remembered(port, wanted))) + "\n", encoding="ascii")
+    new.write_text(json.dumps(asdict(LastStart(port, wanted))) + "\n", encoding="ascii")
     os.replace(new, where / REMEMBERED)
 
 
-def command(java: Java, class_path: str) -> list[str]:
+def command(java: JavaRuntime, class_path: str) -> list[str]:
     """Return the command of the broker, to be run in its folder."""
     return [
         *(str(java.path), "-Xms128m", "-Xmx1g", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true"),
@@ -186,7 +186,7 @@ def cluster_id(home: Path) -> str | None:
     )
 
 
-def format_data(home: Path, java: Java, class_path: str) -> None:
+def format_data(home: Path, java: JavaRuntime, class_path: str) -> None:
     """Create the broker's data folder, unless it exists; it is complete or does not exist."""
     where = folder(home)
     if (where / _DATA).is_dir():

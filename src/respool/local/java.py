@@ -18,7 +18,7 @@ _VERSION = re.compile(r'version "(\d[^"]*)"')
 
 
 @dataclass(frozen=True)
-class Java:
+class JavaRuntime:
     """A Java that is new enough.
 
     Attributes:
@@ -32,13 +32,13 @@ class Java:
     home: Path
 
 
-def find_java() -> Java:
+def find_java() -> JavaRuntime:
     """Return the Java of JAVA_HOME, or else the first on the PATH; raise MachineError when it is missing or too old."""
     path = program()
     version = _version(path)
     if _major(version) < OLDEST:
         raise MachineError(f"{path} is Java {version}; respool needs Java {OLDEST} or newer. {_NEXT}")
-    return Java(path, version, path.resolve().parent.parent)
+    return JavaRuntime(path, version, path.resolve().parent.parent)
 
 
 def program() -> Path:

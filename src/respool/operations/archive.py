@@ -342,7 +342,7 @@ class Archive:
         spark: "SparkSession | None",
         note: OnNote,
     ) -> RepairResult:
-        from respool.archive.repair import decoder_of, held, refill, remove_doubles
+        from respool.archive.repair import decoder_of, hold_archiving, refill, remove_doubles
         from respool.kafka.offsets import total
 
         contents, comparison = before.contents, before.kafka
@@ -353,7 +353,7 @@ class Archive:
         decoding = decoder_of(contents, pipeline) if lacking else None
         removed = differing = refilled = 0
         with (
-            held(self.settings, self.location, lacking),
+            hold_archiving(self.settings, self.location, lacking),
             session(self.settings, spark, note, f"to put {self.location} right") as active,
         ):
             if doubles:

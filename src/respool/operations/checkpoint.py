@@ -1,6 +1,5 @@
 """`Checkpoint`: everything that can be done with the checkpoint of a query, without a JVM unless its state is read."""
 
-import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -12,14 +11,12 @@ from respool.checkpoint.journal.steps import Journal
 from respool.checkpoint.ownership import RunRecord, fork_of, read_run_record
 from respool.checkpoint.planning import rewind, undo
 from respool.checkpoint.planning.request import (
-    LastBatches,
+    Offsets,
     RewindRequest,
-    RewindTarget,
     ToBatch,
-    ToOffsets,
-    ToTime,
     copy_identity,
     is_requested,
+    target_of,
 )
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.state.selection import StateSelection
@@ -36,7 +33,7 @@ from respool.operations.plans import InstallPlan, Plan, Promotion, ResumePlan, R
 from respool.operations.state import StateChoices, StateQuery, query_state, state_choices
 from respool.savepoint.promote import plan_promote
 from respool.savepoint.restore import plan_restore
-from respool.savepoint.store import SavepointStore, StoredSavepoint, check_name, name_taken
+from respool.savepoint.store import SavepointStore, StoredSavepoint
 from respool.settings import Settings, load
 from respool.storage import lease
 from respool.storage.folder import FolderReader
@@ -46,8 +43,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from respool.checkpoint.state.reader import StateRows
-
-Offsets = Mapping[str, Mapping[int, int]]
 
 
 class Checkpoint:
@@ -186,7 +181,7 @@ class Checkpoint:
             >>> plan.batch, plan.journal.reason
             (12, 'a bad deploy')
         """
-        target, words = _target(to_batch, to_time, to_offsets, last)
+        target, words = target_of(to_batch, to_time, to_offsets, last)
         flags = (("--same-range", same_range), ("--restore-sink", restore_sink), ("--new-query-id", new_query_id))
         words = " ".join([words, *(flag for flag, given in flags if given)])
         request = RewindRequest(
@@ -293,7 +288,7 @@ class Checkpoint:
         unfinished = history.pending(forked.files)
         if unfinished is not None:
             raise UnfinishedChangeError(fork.name, unfinished)
-        kept = self._name_to_keep(checkpoint, keep_as)
+        kept = SavepointStore(self.settings.savepoint_store).name_to_keep(checkpoint, keep_as)
         request = RewindRequest(
             ToBatch(forked.next_batch),
             restore_sink=restore_sink,
@@ -546,45 +541,6 @@ class Checkpoint:
 
     def _resume_plan(self, pending: Journal) -> ResumePlan:
         return ResumePlan(self.location, pending, installation.foreign(pending, self.location))
-
-    def _name_to_keep(self, checkpoint: CheckpointSnapshot | None, keep_as: str | None) -> str | None:
-        """Return the name of the savepoint that a promotion makes; None when nothing needs to be kept."""
-        store = SavepointStore(self.settings.savepoint_store)
-        name = keep_as or f"before-promote-{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}"
-        check_name(name)
-        if store.has(name):
-            manifest = store.get(name).manifest
-            newest = checkpoint.commits[-1] if checkpoint is not None and checkpoint.commits else None
-            if checkpoint is None or (manifest.query_id, manifest.batch) != (checkpoint.query_id, newest):
-                raise name_taken(name)
-            return None  # kept by a promotion that was interrupted before it began
-        return name if checkpoint is not None and checkpoint.commits else None
-
-
-def _target(
-    to_batch: int | None, to_time: datetime | None, to_offsets: Offsets | None, last: int | None
-) -> tuple[RewindTarget, str]:
-    """Return where a rewind goes, and the options of `respool checkpoint rewind` for that."""
-    if len([value for value in (to_batch, to_time, to_offsets, last) if value is not None]) != 1:
-        raise UsageError("name exactly one of to_batch, to_time, to_offsets and last")
-    if to_batch is not None:
-        return ToBatch(to_batch), f"--to-batch {to_batch}"
-    if last is not None:
-        return LastBatches(last), f"--last {last}"
-    if to_time is not None:
-        if to_time.tzinfo is None:
-            raise UsageError(f"to_time {to_time.isoformat()}: expected a time with a time zone")
-        return ToTime(to_time), f"--to-time {to_time.astimezone(timezone.utc).isoformat()}"
-    assert to_offsets is not None
-    offsets = {
-        (topic, partition): offset
-        for topic, partitions in to_offsets.items()
-        for partition, offset in partitions.items()
-    }
-    if not offsets or any(partition < 0 or offset < 0 for (_, partition), offset in offsets.items()):
-        raise UsageError(f"to_offsets {to_offsets}: expected offsets such as {{'visits': {{0: 120, 1: 95}}}}")
-    plain = {topic: {str(number): offset for number, offset in parts.items()} for topic, parts in to_offsets.items()}
-    return ToOffsets(offsets), f"--to-offsets '{json.dumps(plain, separators=(',', ':'))}'"
 
 
 def _positive(batches: int | None) -> int | None:

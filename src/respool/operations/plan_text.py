@@ -7,10 +7,12 @@ from typing import Any
 
 from respool.checkpoint.journal import history
 from respool.checkpoint.journal.steps import Journal, Move, Prune, Replace, Restore, Step
+from respool.checkpoint.planning.rewind import PlannedRewind
 from respool.errors import Refusal
 from respool.format.positions import PartitionRange, SourceRange
+from respool.savepoint.planning import PlannedInstall
 from respool.sinks.address import ReplayOutcome
-from respool.text import size
+from respool.text import labelled, size
 
 LABEL_WIDTH = 13  # of `text.labelled`
 _SOURCE_KINDS = {"number": "memory, socket or custom source"}  # their positions look alike
@@ -26,6 +28,91 @@ def time_text(ms: int | None) -> str | None:
     if not 0 < ms < _YEAR_10000_MS:
         return f"{ms} ms since 1970"
     return datetime.fromtimestamp(ms / 1000, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def rewind_lines(plan: PlannedRewind, width: int, files: bool) -> Iterator[str]:
+    """Return the plan of a rewind as lines, folded at `width` columns; with `files`, every file that moves."""
+    again = "none" if plan.batch > plan.again else _batches(plan.batch, plan.again)
+    how = (
+        "the first on the very records that it had"
+        if plan.journal.same_range
+        else "planned again, with all that arrived since"
+    )
+    yield labelled("Next batch", f"{plan.batch:,}", width)
+    yield labelled("Run again", f"{again}, {how}", width)
+    for reading in plan.readings:
+        yield from _labelled(reading_lines(reading), width)
+    yield labelled("Watermark", time_text(plan.watermark_ms) or "none yet", width)
+    yield labelled("State", "none" if plan.state_version is None else f"version {plan.state_version:,}", width)
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(plan.kinds.items()))
+    count = sum(plan.kinds.values())
+    yield labelled("Moves aside", f"{count:,} files, {size(plan.size)}: {kinds}" if count else "nothing", width)
+    if files:  # paths are not folded
+        room = " " * LABEL_WIDTH
+        yield from (f"{room}{move.source}  {size(move.size)}" for move in plan.journal.moves)
+    for step in plan.journal.steps:
+        if not isinstance(step, Move):
+            yield labelled("Changes", step_text(step), width)
+    sink_files = sum(1 for move in plan.journal.moves if move.sink is not None)
+    if sink_files:
+        yield labelled("Sink", f"{sink_files:,} of its files move aside", width)
+    yield labelled("Sink", sink_text(plan.replay), width)
+    yield from _labelled(remarks(plan.notes, plan.refusals), width)
+
+
+def rewind_json(plan: PlannedRewind) -> dict[str, Any]:
+    """Return the plan of a rewind for programs."""
+    return {
+        "id": plan.journal.id,
+        "batch": plan.batch,
+        "run_again": list(range(plan.batch, plan.again + 1)),
+        "same_range": plan.journal.same_range,
+        "sources": [asdict(reading) for reading in plan.readings],
+        "watermark": time_text(plan.watermark_ms),
+        "state_version": plan.state_version,
+        "files": sum(plan.kinds.values()),
+        "bytes": plan.size,
+        "kinds": dict(plan.kinds),
+        "steps": steps_json(plan.journal),
+        **_decision_json(plan),
+    }
+
+
+def install_lines(plan: PlannedInstall, width: int) -> Iterator[str]:
+    """Return the plan of a restore, a fork or a promotion as lines, folded at `width` columns."""
+    before = f", in place of {plan.newest + 1:,}" if plan.newest >= 0 else ""
+    yield labelled("Next batch", f"{plan.batch:,}{before}", width)
+    for reading in plan.readings:
+        if reading.start == reading.end:
+            yield labelled(f"Source {reading.source}", f"{source_kind_text(reading)}, from {reading.start}", width)
+        else:
+            yield from _labelled(reading_lines(reading), width)
+    yield labelled("Watermark", time_text(plan.watermark_ms) or "none yet", width)
+    yield labelled("Brings in", f"{len(plan.install_set.paths):,} files, {size(plan.install_set.size)}", width)
+    if plan.aside:
+        yield labelled("Moves aside", f"{plan.aside:,} files, {size(plan.aside_size)}", width)
+    if plan.journal.operation == "fork":
+        yield labelled("Query", f"{plan.journal.query_ids[-1]}, a new one", width)
+    else:
+        yield labelled("Sink", sink_text(plan.replay), width)
+    yield from _labelled(remarks(plan.notes, plan.refusals), width)
+
+
+def install_json(plan: PlannedInstall) -> dict[str, Any]:
+    """Return the plan of a restore, a fork or a promotion for programs."""
+    return {
+        "id": plan.journal.id,
+        "operation": plan.journal.operation,
+        "batch": plan.batch,
+        "before": plan.newest,
+        "sources": [asdict(reading) for reading in plan.readings],
+        "watermark": time_text(plan.watermark_ms),
+        "files": len(plan.install_set.paths),
+        "bytes": plan.install_set.size,
+        "aside": plan.aside,
+        "query_id": plan.journal.query_ids[-1],
+        **_decision_json(plan),
+    }
 
 
 def source_kind_text(reading: SourceRange) -> str:
@@ -121,6 +208,23 @@ def interrupted_lines(journal: Journal, location: str) -> Iterator[str]:
         yield from (f"    {_escaped(_step_paths(step))}" for step in steps[:_SHOWN_STEPS])
         if len(steps) > _SHOWN_STEPS:
             yield f"    … and {len(steps) - _SHOWN_STEPS:,} more"
+
+
+def _labelled(lines: Iterator[tuple[str, str]], width: int) -> Iterator[str]:
+    return (labelled(label, text, width) for label, text in lines)
+
+
+def _decision_json(plan: PlannedRewind | PlannedInstall) -> dict[str, Any]:
+    """Return what decides whether a plan is applied."""
+    return {
+        "sink": asdict(plan.replay) if plan.replay else None,
+        "notes": list(plan.notes),
+        "refusals": [asdict(refusal) for refusal in plan.refusals],
+    }
+
+
+def _batches(first: int, last: int) -> str:
+    return f"batch {first:,}" if first == last else f"batches {first:,} to {last:,} ({last - first + 1:,})"
 
 
 def _utc(time: datetime) -> str:

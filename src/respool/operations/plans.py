@@ -1,7 +1,6 @@
 """Plans: changes of a checkpoint as frozen values, to be printed, compared, converted to JSON and applied."""
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from respool.checkpoint.journal.steps import Journal, Move, Restore
@@ -10,170 +9,17 @@ from respool.errors import ForeignJournalError, Refusal
 from respool.operations import plan_text
 from respool.savepoint.install import InstallSet
 from respool.savepoint.planning import PlannedInstall
-from respool.text import UNLIMITED, labelled, plural, size
-
-Lines = Iterator[tuple[str, str]]
+from respool.text import UNLIMITED, plural, size
 
 
-@dataclass(frozen=True, repr=False)
-class RewindPlan:
-    """A plan to make an earlier batch the next to run; see `Checkpoint.plan_rewind`.
+class _PlannedChange:
+    """What the plans of a rewind and of an installation have in common."""
 
-    Attributes:
-        location: The checkpoint's folder or URL.
-        contents: What the rewind moves, and what the query then reads again.
-
-    Example:
-        >>> plan = checkpoint.plan_rewind(to_batch=4)
-        >>> plan.batch, plan.refusals
-        (4, ())
-        >>> print(plan)
-        Rewind of ...
-        Next batch   4
-        ...
-    """
-
-    location: str
-    contents: PlannedRewind
+    contents: PlannedRewind | PlannedInstall
 
     def __str__(self) -> str:
-        """Return the plan as `respool checkpoint rewind` prints it."""
+        """Return the plan as the command prints it."""
         return self.text()
-
-    def __repr__(self) -> str:
-        """Return the plan in one line."""
-        return f"RewindPlan({self.location!r}, batch={self.batch}{_refused(self.refusals)})"
-
-    @property
-    def journal(self) -> Journal:
-        """The steps that are carried out."""
-        return self.contents.journal
-
-    @property
-    def batch(self) -> int:
-        """The batch that will run next."""
-        return self.contents.batch
-
-    @property
-    def refusals(self) -> tuple[Refusal, ...]:
-        """Why the plan must not be applied as it is."""
-        return self.contents.refusals
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What else to know."""
-        return self.contents.notes
-
-    def text(self, *, width: int = UNLIMITED, files: bool = False) -> str:
-        """Return the plan as text, folded at `width` columns; with `files`, it lists every file that moves."""
-        lines = [f"Rewind of {self.location}"]
-        for label, text in self._lines(files):
-            lines.append(text if label == _AS_IT_IS else labelled(label, text, width))
-        return "\n".join(lines)
-
-    def to_json(self, *, done: bool = False) -> dict[str, Any]:
-        """Return the plan as `--json` prints it; `done` says whether it was applied."""
-        plan = self.contents
-        return {
-            "id": plan.journal.id,
-            "batch": plan.batch,
-            "run_again": list(range(plan.batch, plan.again + 1)),
-            "same_range": plan.journal.same_range,
-            "sources": [asdict(reading) for reading in plan.readings],
-            "watermark": plan_text.time_text(plan.watermark_ms),
-            "state_version": plan.state_version,
-            "files": sum(plan.kinds.values()),
-            "bytes": plan.size,
-            "kinds": dict(plan.kinds),
-            "steps": plan_text.steps_json(plan.journal),
-            "sink": asdict(plan.replay) if plan.replay else None,
-            "notes": list(plan.notes),
-            "refusals": [asdict(refusal) for refusal in plan.refusals],
-            "done": done,
-        }
-
-    def _lines(self, files_too: bool) -> Lines:
-        plan = self.contents
-        again = "none" if plan.batch > plan.again else _batches(plan.batch, plan.again)
-        how = (
-            "the first on the very records that it had"
-            if plan.journal.same_range
-            else "planned again, with all that arrived since"
-        )
-        yield "Next batch", f"{plan.batch:,}"
-        yield "Run again", f"{again}, {how}"
-        for reading in plan.readings:
-            yield from plan_text.reading_lines(reading)
-        yield "Watermark", plan_text.time_text(plan.watermark_ms) or "none yet"
-        yield "State", "none" if plan.state_version is None else f"version {plan.state_version:,}"
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(plan.kinds.items()))
-        count = sum(plan.kinds.values())
-        yield "Moves aside", f"{count:,} files, {size(plan.size)}: {kinds}" if count else "nothing"
-        if files_too:
-            room = " " * plan_text.LABEL_WIDTH
-            yield from ((_AS_IT_IS, f"{room}{move.source}  {size(move.size)}") for move in plan.journal.moves)
-        for step in plan.journal.steps:
-            if not isinstance(step, Move):
-                yield "Changes", plan_text.step_text(step)
-        sink_files = sum(1 for move in plan.journal.moves if move.sink is not None)
-        if sink_files:
-            yield "Sink", f"{sink_files:,} of its files move aside"
-        yield "Sink", plan_text.sink_text(plan.replay)
-        yield from plan_text.remarks(plan.notes, plan.refusals)
-
-
-@dataclass(frozen=True)
-class Promotion:
-    """What a promotion needs besides the plan to install the fork's files.
-
-    Attributes:
-        fork: The fork's folder or URL.
-        fork_name: The same as the user named it.
-        keep_as: The name of the savepoint that keeps the old checkpoint; None when nothing needs to be kept.
-        sink: Where the query writes, if the user named it.
-    """
-
-    fork: str
-    fork_name: str
-    keep_as: str | None
-    sink: str | None
-
-
-@dataclass(frozen=True, repr=False)
-class InstallPlan:
-    """A plan to copy files into a checkpoint: a restore, a fork or a promotion.
-
-    See `Checkpoint.plan_restore`, `Checkpoint.plan_promote` and `Savepoint.plan_fork`.
-
-    Attributes:
-        location: The folder or URL of the checkpoint that the files are copied into.
-        contents: What is copied, what moves aside, and what the query then reads.
-        promotion: What a promotion needs besides; None for a restore and a fork.
-
-    Example:
-        >>> plan = savepoint.plan_fork(folder / "second")
-        >>> plan.operation, plan.batch
-        ('fork', 14)
-        >>> plan.to_json()["done"]
-        False
-    """
-
-    location: str
-    contents: PlannedInstall
-    promotion: Promotion | None = None
-
-    def __str__(self) -> str:
-        """Return the plan as `respool savepoint restore`, `savepoint fork` and `promote` print it."""
-        return self.text()
-
-    def __repr__(self) -> str:
-        """Return the plan in one line."""
-        return f"InstallPlan({self.operation} {self.location!r}, batch={self.batch}{_refused(self.refusals)})"
-
-    @property
-    def operation(self) -> str:
-        """The operation: restore, fork or promote."""
-        return self.contents.journal.operation
 
     @property
     def journal(self) -> Journal:
@@ -197,27 +43,99 @@ class InstallPlan:
 
     def text(self, *, width: int = UNLIMITED) -> str:
         """Return the plan as text, folded at `width` columns."""
-        return "\n".join([self._title(), *(labelled(label, text, width) for label, text in self._lines())])
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, repr=False)
+class RewindPlan(_PlannedChange):
+    """A plan to make an earlier batch the next to run; see `Checkpoint.plan_rewind`.
+
+    Attributes:
+        location: The checkpoint's folder or URL.
+        contents: What the rewind moves, and what the query then reads again.
+
+    Example:
+        >>> plan = checkpoint.plan_rewind(to_batch=4)
+        >>> plan.batch, plan.refusals
+        (4, ())
+        >>> print(plan)
+        Rewind of ...
+        Next batch   4
+        ...
+    """
+
+    location: str
+    contents: PlannedRewind
+
+    def __repr__(self) -> str:
+        """Return the plan in one line."""
+        return f"RewindPlan({self.location!r}, batch={self.batch}{_refused(self.refusals)})"
+
+    def text(self, *, width: int = UNLIMITED, files: bool = False) -> str:
+        """Return the plan as text, folded at `width` columns; with `files`, it lists every file that moves."""
+        return "\n".join([f"Rewind of {self.location}", *plan_text.rewind_lines(self.contents, width, files)])
 
     def to_json(self, *, done: bool = False) -> dict[str, Any]:
         """Return the plan as `--json` prints it; `done` says whether it was applied."""
-        plan = self.contents
-        return {
-            "id": plan.journal.id,
-            "operation": plan.journal.operation,
-            "batch": plan.batch,
-            "before": plan.newest,
-            "sources": [asdict(reading) for reading in plan.readings],
-            "watermark": plan_text.time_text(plan.watermark_ms),
-            "files": len(plan.install_set.paths),
-            "bytes": plan.install_set.size,
-            "aside": plan.aside,
-            "query_id": plan.journal.query_ids[-1],
-            "sink": asdict(plan.replay) if plan.replay else None,
-            "notes": list(plan.notes),
-            "refusals": [asdict(refusal) for refusal in plan.refusals],
-            "done": done,
-        }
+        return {**plan_text.rewind_json(self.contents), "done": done}
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """What a promotion needs besides the plan to install the fork's files.
+
+    Attributes:
+        fork: The fork's folder or URL.
+        fork_name: The same as the user named it.
+        keep_as: The name of the savepoint that keeps the old checkpoint; None when nothing needs to be kept.
+        sink: Where the query writes, if the user named it.
+    """
+
+    fork: str
+    fork_name: str
+    keep_as: str | None
+    sink: str | None
+
+
+@dataclass(frozen=True, repr=False)
+class InstallPlan(_PlannedChange):
+    """A plan to copy files into a checkpoint: a restore, a fork or a promotion.
+
+    See `Checkpoint.plan_restore`, `Checkpoint.plan_promote` and `Savepoint.plan_fork`.
+
+    Attributes:
+        location: The folder or URL of the checkpoint that the files are copied into.
+        contents: What is copied, what moves aside, and what the query then reads.
+        promotion: What a promotion needs besides; None for a restore and a fork.
+
+    Example:
+        >>> plan = savepoint.plan_fork(folder / "second")
+        >>> plan.operation, plan.batch
+        ('fork', 14)
+        >>> plan.to_json()["done"]
+        False
+    """
+
+    location: str
+    contents: PlannedInstall
+    promotion: Promotion | None = None
+
+    def __repr__(self) -> str:
+        """Return the plan in one line."""
+        return f"InstallPlan({self.operation} {self.location!r}, batch={self.batch}{_refused(self.refusals)})"
+
+    @property
+    def operation(self) -> str:
+        """The operation: restore, fork or promote."""
+        return self.contents.journal.operation
+
+    def text(self, *, width: int = UNLIMITED) -> str:
+        """Return the plan as text, folded at `width` columns."""
+        return "\n".join([self._title(), *plan_text.install_lines(self.contents, width)])
+
+    def to_json(self, *, done: bool = False) -> dict[str, Any]:
+        """Return the plan as `--json` prints it; `done` says whether it was applied."""
+        return {**plan_text.install_json(self.contents), "done": done}
 
     def _title(self) -> str:
         if self.promotion is not None:
@@ -225,24 +143,6 @@ class InstallPlan:
         if self.operation == "fork":
             return f"Fork of the savepoint {self.journal.request} to {self.location}"
         return f"Restore of {self.location} to the savepoint {self.journal.request}"
-
-    def _lines(self) -> Lines:
-        plan = self.contents
-        yield "Next batch", f"{plan.batch:,}" + (f", in place of {plan.newest + 1:,}" if plan.newest >= 0 else "")
-        for reading in plan.readings:
-            if reading.start == reading.end:
-                yield f"Source {reading.source}", f"{plan_text.source_kind_text(reading)}, from {reading.start}"
-            else:
-                yield from plan_text.reading_lines(reading)
-        yield "Watermark", plan_text.time_text(plan.watermark_ms) or "none yet"
-        yield "Brings in", f"{len(plan.install_set.paths):,} files, {size(plan.install_set.size)}"
-        if plan.aside:
-            yield "Moves aside", f"{plan.aside:,} files, {size(plan.aside_size)}"
-        if self.operation == "fork":
-            yield "Query", f"{plan.journal.query_ids[-1]}, a new one"
-        else:
-            yield "Sink", plan_text.sink_text(plan.replay)
-        yield from plan_text.remarks(plan.notes, plan.refusals)
 
 
 @dataclass(frozen=True, repr=False)
@@ -412,12 +312,6 @@ class UndoPlan:
 
 
 Plan = RewindPlan | InstallPlan | ResumePlan | UndoPlan
-
-_AS_IT_IS = "\n"  # the label of a line that is neither labelled nor folded
-
-
-def _batches(first: int, last: int) -> str:
-    return f"batch {first:,}" if first == last else f"batches {first:,} to {last:,} ({last - first + 1:,})"
 
 
 def _refused(refusals: tuple[Refusal, ...]) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from respool.pipeline.results import Windows
-from respool.reprocessing.comparison import DIFFERENT, Verdict
+from respool.reprocessing.comparison import DIFFERENT, AuditVerdict
 from respool.reprocessing.plan import ReprocessPlan, results_of
 from respool.text import UNLIMITED, plural, table_lines
 from respool.times import Span
@@ -31,7 +31,7 @@ class AuditDifference:
         records: The first of these records, as topic-partition:offset.
     """
 
-    verdict: Verdict
+    verdict: AuditVerdict
     start: datetime
     end: datetime
     key: str
@@ -57,7 +57,7 @@ class AuditReport:
     """
 
     plan: ReprocessPlan
-    counts: Counter[Verdict] = field(default_factory=Counter)
+    counts: Counter[AuditVerdict] = field(default_factory=Counter)
     late: int = 0
     differences: tuple[AuditDifference, ...] = ()
     fixed: int = 0

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-Verdict = Literal["same", "wrong", "missing", "extra"]
-DIFFERENT: tuple[Verdict, ...] = ("wrong", "missing", "extra")
+AuditVerdict = Literal["same", "wrong", "missing", "extra"]
+DIFFERENT: tuple[AuditVerdict, ...] = ("wrong", "missing", "extra")
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Comparison:
         )
 
 
-def changes(verdicts: "DataFrame", only: "tuple[Verdict, ...] | None" = None) -> "DataFrame":
+def changes(verdicts: "DataFrame", only: "tuple[AuditVerdict, ...] | None" = None) -> "DataFrame":
     """Return the changes to publish: results, and withdrawals of published results.
 
     Args:

@@ -116,7 +116,7 @@ def reprocess(job: ReprocessJob, manifest: ReprocessManifest, runs: Runs, on_sli
     assert job.reader.version == manifest.version  # all slices read the same version
     session = session_for(job.spark, job.plan.pipeline.timezone, job.plan.pipeline.spark)
     computation = Computation(session, job.plan, job.reader)
-    with runs.held(manifest.run):
+    with runs.hold(manifest.run):
         if job.output is not None:
             if not manifest.done:
                 require_free(session, job.output)

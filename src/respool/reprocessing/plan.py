@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from respool.archive.reader import ArchiveReader
 from respool.archive.sink import ArchiveSink
-from respool.archive.table import Reading, Size
+from respool.archive.table import DecoderIdentity, Size
 from respool.errors import ReprocessError
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.results import ArrivalDependent, Sessions, Windows
@@ -189,7 +189,7 @@ def make_plan(request: ReprocessRequest, reader: ArchiveReader, live: LiveQuery 
     pipeline, asked = request.pipeline, request.asked
     results = results_of(pipeline)
     assert pipeline.decode is not None
-    mine = Reading.of(pipeline.decode, pipeline.timezone)
+    mine = DecoderIdentity.of(pipeline.decode, pipeline.timezone)
     if reader.reading is not None:
         reader.reading.check(reader.table, mine)
     if isinstance(results, Windows):

@@ -141,7 +141,7 @@ class Runs:
         return ReprocessManifest(run, task, plan.version, len(plan.slices))
 
     @contextmanager
-    def held(self, run: str) -> Iterator[None]:
+    def hold(self, run: str) -> Iterator[None]:
         """Keep other processes from the same run for the length of a `with` block."""
         held = lease.hold(str(self._folder / run), lease.JVM_PATIENCE)
         if held is None:

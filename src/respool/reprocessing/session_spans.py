@@ -18,7 +18,7 @@ from respool.times import Span, epoch_micros, hour_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Read = Callable[[Span], "DataFrame"]
+ReadSpan = Callable[[Span], "DataFrame"]
 _HOUR = timedelta(hours=1)
 _DAY = 24  # hours
 _TICK = timedelta(microseconds=1)
@@ -38,7 +38,7 @@ class _SessionWalk:
 
     sessions: Sessions
     time: str
-    read: Read
+    read: ReadSpan
     limits: Span
     forward: bool
 
@@ -126,7 +126,7 @@ class _SessionWalk:
 
 
 def whole_sessions(
-    sessions: Sessions, time: str, read: Read, span: Span, limits: Span, *, backward: bool
+    sessions: Sessions, time: str, read: ReadSpan, span: Span, limits: Span, *, backward: bool
 ) -> "DataFrame":
     """Return events that contain every session that touches a span whole; other sessions may be incomplete.
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
-Read = Callable[["SparkSession"], "DataFrame"]
-Write = Callable[["DataFrame", int], None]
+ReadSource = Callable[["SparkSession"], "DataFrame"]
+WriteBatch = Callable[["DataFrame", int], None]
 
 _NO_PAUSE = {"processingTime": "0 seconds"}  # Spark's default
 
@@ -30,8 +30,8 @@ _NO_PAUSE = {"processingTime": "0 seconds"}  # Spark's default
 def start_query(
     session: "SparkSession",
     pipeline: Pipeline,
-    read: Read,
-    write: Write,
+    read: ReadSource,
+    write: WriteBatch,
     checkpoint: str,
     trigger: Mapping[str, Any] = _NO_PAUSE,
     *,
@@ -73,7 +73,7 @@ def start_query(
     return writer.foreachBatch(write_batch).start()
 
 
-def kafka_source(kafka: KafkaCluster, pipeline: Pipeline, limit: int | None = None) -> Read:
+def kafka_source(kafka: KafkaCluster, pipeline: Pipeline, limit: int | None = None) -> ReadSource:
     """Return a function that reads a pipeline's topic as a stream.
 
     Args:
@@ -90,7 +90,7 @@ def kafka_source(kafka: KafkaCluster, pipeline: Pipeline, limit: int | None = No
     return read
 
 
-def sink_writer(kafka: KafkaCluster, pipeline: Pipeline, home: Path) -> Write:
+def sink_writer(kafka: KafkaCluster, pipeline: Pipeline, home: Path) -> WriteBatch:
     """Return a function that writes results to a pipeline's sink; `home` is the folder of the sink's own files."""
 
     def write(results: "DataFrame", batch: int) -> None:

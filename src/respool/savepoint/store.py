@@ -173,6 +173,18 @@ class SavepointStore:
                 damaged.append(str(error))
         return savepoints, damaged
 
+    def name_to_keep(self, checkpoint: CheckpointSnapshot | None, keep_as: str | None) -> str | None:
+        """Return the name of the savepoint that a promotion makes; None when nothing needs to be kept."""
+        name = keep_as or f"before-promote-{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}"
+        check_name(name)
+        if self.has(name):
+            manifest = self.get(name).manifest
+            newest = checkpoint.commits[-1] if checkpoint is not None and checkpoint.commits else None
+            if checkpoint is None or (manifest.query_id, manifest.batch) != (checkpoint.query_id, newest):
+                raise name_taken(name)
+            return None  # kept by a promotion that was interrupted before it began
+        return name if checkpoint is not None and checkpoint.commits else None
+
 
 def find(name: str, store: SavepointStore) -> StoredSavepoint:
     """Return a savepoint by name, or by its folder or URL; raise CheckpointError when there is no such savepoint."""

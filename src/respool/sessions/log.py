@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from respool.sessions.table import Change, SessionColumns, SessionResults, SessionTable
+from respool.sessions.table import SessionChange, SessionColumns, SessionResults, SessionTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,7 +137,7 @@ class SessionLog:
         return self._catch_up(table, head.whole + 1, head)
 
     def append(
-        self, head: BucketHead, table: SessionTable, change: Change, results: SessionResults, watermark_ms: int
+        self, head: BucketHead, table: SessionTable, change: SessionChange, results: SessionResults, watermark_ms: int
     ) -> None:
         """Write the change of an update, and cache the table.
 
@@ -156,7 +156,7 @@ class SessionLog:
         self._chunks.updateValue(_HEAD, (json.dumps(asdict(head)).encode(),))
         self._kept.keep(token, table)
 
-    def _append(self, head: BucketHead, table: SessionTable, change: Change, token: int) -> BucketHead:
+    def _append(self, head: BucketHead, table: SessionTable, change: SessionChange, token: int) -> BucketHead:
         number = head.updates + 1
         rows = max(len(change.rows.start), 1)
         head = replace(head, updates=number, tokens=(*head.tokens, token), rows_since=head.rows_since + rows)
@@ -176,7 +176,7 @@ class SessionLog:
         return replace(head, whole=number, oldest=oldest, rows_since=0, tokens=tokens)
 
     def _write_whole(self, head: BucketHead, table: SessionTable) -> None:
-        self._chunks.updateValue((head.updates, True), (encode(Change(table.rows(), None)),))
+        self._chunks.updateValue((head.updates, True), (encode(SessionChange(table.rows(), None)),))
         if head.whole:
             self._chunks.removeKey((head.whole, True))
 
@@ -189,7 +189,7 @@ class SessionLog:
             table.apply(self._chunk(number, whole=False))
         return table
 
-    def _chunk(self, number: int, whole: bool) -> Change:
+    def _chunk(self, number: int, whole: bool) -> SessionChange:
         stored = self._chunks.getValue((number, whole))
         if stored is None:
             raise ValueError(f"The state lacks update {number} of the log of its sessions.")
@@ -207,7 +207,7 @@ def replay(chunks: Iterable[tuple[int, bool, bytes]]) -> SessionColumns:
     return table.rows()
 
 
-def encode(change: Change) -> bytes:
+def encode(change: SessionChange) -> bytes:
     """Return a change as an Arrow stream: a row for each visit, with a list of its open sessions."""
     rows = change.rows
     sessions = pa.StructArray.from_arrays(
@@ -228,7 +228,7 @@ def encode(change: Change) -> bytes:
     return bytes(sink.getvalue())
 
 
-def decode(content: bytes) -> Change:
+def decode(content: bytes) -> SessionChange:
     """Return the change from its Arrow stream."""
     with pa.ipc.open_stream(content) as reader:
         batch = reader.read_next_batch()
@@ -237,7 +237,7 @@ def decode(content: bytes) -> Change:
     start, end, pages = (sessions.values.field(at).to_numpy() for at in range(3))
     counts = np.diff(sessions.offsets.to_numpy()).astype(np.int64)
     rows = SessionColumns(batch.column("visit_id").to_pylist(), counts, start, end, pages)
-    return Change(rows, None if ended is None else int(ended))
+    return SessionChange(rows, None if ended is None else int(ended))
 
 
 _SESSIONS = (

@@ -55,7 +55,7 @@ class SessionResults:
 
 
 @dataclass(frozen=True)
-class Change:
+class SessionChange:
     """The change of an update, to apply it to another copy of the table.
 
     Attributes:
@@ -89,7 +89,7 @@ class SessionTable:
         counts = np.bincount(owners, minlength=len(visits))
         return SessionColumns(visits, counts, self._start[slots], self._end[slots], self._pages[slots])
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: SessionChange) -> None:
         """Apply the change of an update."""
         rows = change.rows
         _, slots = self._chains(self._firsts(rows.visits))
@@ -99,7 +99,7 @@ class SessionTable:
 
     def update(
         self, visits: Sequence[str], owners: Numbers, times: Numbers, watermark: int | None, gap: int
-    ) -> tuple[SessionResults, Change]:
+    ) -> tuple[SessionResults, SessionChange]:
         """Add the events of a batch to the open sessions, then close those that the watermark has passed.
 
         Args:
@@ -131,7 +131,7 @@ class SessionTable:
         self._replace(rows, slots)
         ended = self._end_until(limit) if limit is not None else _no_results()
         results = _results(names, joined, is_finished, earlier)
-        return _concatenated(results, ended), Change(rows, limit)
+        return _concatenated(results, ended), SessionChange(rows, limit)
 
     def _firsts(self, visits: Sequence[str]) -> Numbers:
         return np.fromiter(map(self._first.get, visits, repeat(-1)), np.int64, len(visits))

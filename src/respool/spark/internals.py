@@ -244,7 +244,7 @@ def query_listener(
     from pyspark import SparkContext
     from pyspark.sql.streaming import listener
 
-    class Events:
+    class ProgressListener:
         """Called by the JVM."""
 
         def onQueryStarted(self, event: Any) -> None:
@@ -267,12 +267,12 @@ def query_listener(
             implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
 
     class Listener(listener.StreamingQueryListener):
-        """The type that pyspark accepts as a listener; the JVM calls `Events` directly."""
+        """The type that pyspark accepts as a listener; the JVM calls `ProgressListener` directly."""
 
         @property
         def _jlistener(self) -> Any:
             jvm: Any = SparkContext._jvm
-            return jvm.PythonStreamingQueryListenerWrapper(Events())
+            return jvm.PythonStreamingQueryListenerWrapper(ProgressListener())
 
         def onQueryStarted(self, event: Any) -> None:
             """Not called."""

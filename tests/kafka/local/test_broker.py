@@ -187,7 +187,7 @@ def test_a_taken_port_moves_the_broker_unless_the_port_was_requested(settings: S
     assert moved.port != settings.broker_port
     assert broker.address(home) == moved.address
     assert read(moved.address)[0] == b"first"
-    remembered = broker_files.remembered(home)
+    remembered = broker_files.last_start(home)
     assert remembered is not None
     assert remembered.port == moved.port
 

@@ -22,7 +22,7 @@ from respool.archive.contents import read_contents
 from respool.archive.kafka_check import KafkaComparison, PartitionInKafka
 from respool.archive.reader import DataFile, days_to_compact, small_files
 from respool.archive.repair import decoder_of
-from respool.archive.table import Reading
+from respool.archive.table import DecoderIdentity
 from respool.archive.verify import verify
 from respool.cli.app import app
 from respool.decoders.json import JsonDecoder
@@ -47,7 +47,7 @@ SCHEMA = pa.schema(
         ("rejected", pa.string()),
     ]
 )
-READING = Reading("event_time", "Europe/Paris", "visit_id STRING NOT NULL, event_time TIMESTAMP")
+READING = DecoderIdentity("event_time", "Europe/Paris", "visit_id STRING NOT NULL, event_time TIMESTAMP")
 DAY = date(2025, 9, 4)
 Row = tuple[str, int, int, int | None]  # topic, partition, offset, hour; no hour for a rejected record
 

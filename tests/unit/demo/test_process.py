@@ -1,6 +1,6 @@
 """What a running pipeline printed is read back as it was meant."""
 
-from respool.demo.process import BatchLine, Table, batch_lines, draw, printed_visits, tables
+from respool.demo.process import BatchLine, ConsoleTable, batch_lines, draw, printed_visits, tables
 
 
 def test_tables_are_read_sorted_and_only_when_complete() -> None:
@@ -8,8 +8,8 @@ def test_tables_are_read_sorted_and_only_when_complete() -> None:
     lines = text.splitlines()
     # A line of another pipeline in between does no harm.
     lines.insert(5, "visits-archive batch 0  3 rows  1 rows/s  rejected 0  0.2 s")
-    empty = Table(0, "|window|count|", ())
-    assert tables(lines) == [empty, Table(3, "|window|count|", ("|a     |1    |", "|b     |2    |"))]
+    empty = ConsoleTable(0, "|window|count|", ())
+    assert tables(lines) == [empty, ConsoleTable(3, "|window|count|", ("|a     |1    |", "|b     |2    |"))]
     assert tables(lines[:-1]) == [empty]
 
 

@@ -120,15 +120,15 @@ def test_a_damaged_run_is_reported(runs: Runs, tmp_path: Path, text: str) -> Non
 
 
 def test_a_run_is_held_by_one_process_at_a_time(runs: Runs, tmp_path: Path) -> None:
-    with runs.held("mine"):
+    with runs.hold("mine"):
         with (
             pytest.raises(ReprocessError, match=f"The run mine is running in process {os.getpid()}"),
-            runs.held("mine"),
+            runs.hold("mine"),
         ):
             pytest.fail("held twice")
-        with runs.held("other"):
+        with runs.hold("other"):
             pass
-    with runs.held("mine"):
+    with runs.hold("mine"):
         runs.write(runs.begin(plan_for(), TO, "mine").after(1, 0))
     assert runs.begin(plan_for(), TO, None).run == "mine"
 

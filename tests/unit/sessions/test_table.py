@@ -13,7 +13,7 @@ from respool.sessions import log as log_module
 from respool.sessions import rules
 from respool.sessions.log import BucketHead, KeptTables, SessionLog, decode, encode, replay
 from respool.sessions.packing import bucket_keys, pack, unpack
-from respool.sessions.table import Change, SessionColumns, SessionResults, SessionTable
+from respool.sessions.table import SessionChange, SessionColumns, SessionResults, SessionTable
 
 GAP = 5
 VISITS = "abcdef"
@@ -177,7 +177,7 @@ def test_an_update_writes_what_it_touched(monkeypatch: pytest.MonkeyPatch) -> No
     assert numbers[1][0] == 66 - 8 + 1
     decoded: list[bytes] = []
 
-    def watched(content: bytes) -> Change:
+    def watched(content: bytes) -> SessionChange:
         decoded.append(content)
         return decode(content)
 
@@ -210,7 +210,7 @@ def test_another_number_of_buckets_is_refused() -> None:
 
 def test_a_change_without_rows_keeps_the_time() -> None:
     none = np.zeros(0, dtype=np.int64)
-    change = decode(encode(Change(SessionColumns([], none, none, none, none), -7)))
+    change = decode(encode(SessionChange(SessionColumns([], none, none, none, none), -7)))
     assert (change.ended, list(change.rows.visits)) == (-7, [])
 
 

@@ -1,5 +1,6 @@
 """The inputs of a rewind plan other than the checkpoint itself."""
 
+import json
 import shlex
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +9,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from respool.checkpoint.snapshot import CheckpointSnapshot
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, UsageError
 from respool.identity import FROM_TEXT, Identity
 from respool.locations import canonical_location
 from respool.sinks.address import ReplayOutcome
@@ -48,6 +49,37 @@ class LastBatches:
 
 
 RewindTarget = ToBatch | ToTime | ToOffsets | LastBatches
+Offsets = Mapping[str, Mapping[int, int]]
+
+
+def target_of(
+    to_batch: int | None, to_time: datetime | None, to_offsets: Offsets | None, last: int | None
+) -> tuple[RewindTarget, str]:
+    """Return where a rewind goes, and the options of `respool checkpoint rewind` for that.
+
+    Raises:
+        UsageError: Not exactly one target is named, or it is not valid.
+    """
+    if len([value for value in (to_batch, to_time, to_offsets, last) if value is not None]) != 1:
+        raise UsageError("name exactly one of to_batch, to_time, to_offsets and last")
+    if to_batch is not None:
+        return ToBatch(to_batch), f"--to-batch {to_batch}"
+    if last is not None:
+        return LastBatches(last), f"--last {last}"
+    if to_time is not None:
+        if to_time.tzinfo is None:
+            raise UsageError(f"to_time {to_time.isoformat()}: expected a time with a time zone")
+        return ToTime(to_time), f"--to-time {to_time.astimezone(timezone.utc).isoformat()}"
+    assert to_offsets is not None
+    offsets = {
+        (topic, partition): offset
+        for topic, partitions in to_offsets.items()
+        for partition, offset in partitions.items()
+    }
+    if not offsets or any(partition < 0 or offset < 0 for (_, partition), offset in offsets.items()):
+        raise UsageError(f"to_offsets {to_offsets}: expected offsets such as {{'visits': {{0: 120, 1: 95}}}}")
+    plain = {topic: {str(number): offset for number, offset in parts.items()} for topic, parts in to_offsets.items()}
+    return ToOffsets(offsets), f"--to-offsets '{json.dumps(plain, separators=(',', ':'))}'"
 
 
 def resolve(checkpoint: CheckpointSnapshot, target: RewindTarget) -> int:

@@ -110,17 +110,8 @@ class PlannedRewind:
 
 def plan_rewind(checkpoint: CheckpointSnapshot, request: RewindRequest, context: RewindContext) -> PlannedRewind:
     """Plan a rewind; raise CheckpointError when the target cannot be reached."""
-    require_listed(checkpoint)
-    batch = planning_request.resolve(checkpoint, request.target)
+    batch = _next_batch(checkpoint, request)
     newest = checkpoint.offsets[-1]
-    if newest - batch > _MOST_AGAIN:
-        raise CheckpointError(
-            f"offsets/{newest} is {newest - batch:,} batches after batch {batch}; at most {_MOST_AGAIN:,} were "
-            "expected. Is that file of another query? Move it away if it is. Nothing was changed."
-        )
-    if request.same_range and batch > newest:
-        raise CheckpointError(f"Batch {batch} has no range yet: it was not planned. Leave --same-range out.")
-    _require_reachable(checkpoint, batch, request.same_range)
     _, damaged = reachability.state_loads(checkpoint, batch)
     before = checkpoint.planned(batch - 1) if batch > 0 else None
     starts = {
@@ -170,6 +161,22 @@ def plan_rewind(checkpoint: CheckpointSnapshot, request: RewindRequest, context:
         notes=(*_untested(checkpoint, batch), *notes(request, context, available, damaged, trims)),
         journal=journal,
     )
+
+
+def _next_batch(checkpoint: CheckpointSnapshot, request: RewindRequest) -> int:
+    """Return the batch that a request selects; raise CheckpointError when it cannot be reached."""
+    require_listed(checkpoint)
+    batch = planning_request.resolve(checkpoint, request.target)
+    newest = checkpoint.offsets[-1]
+    if newest - batch > _MOST_AGAIN:
+        raise CheckpointError(
+            f"offsets/{newest} is {newest - batch:,} batches after batch {batch}; at most {_MOST_AGAIN:,} were "
+            "expected. Is that file of another query? Move it away if it is. Nothing was changed."
+        )
+    if request.same_range and batch > newest:
+        raise CheckpointError(f"Batch {batch} has no range yet: it was not planned. Leave --same-range out.")
+    _require_reachable(checkpoint, batch, request.same_range)
+    return batch
 
 
 def _untested(checkpoint: CheckpointSnapshot, batch: int) -> list[str]:
