@@ -1,4 +1,4 @@
-"""What a runner waits for: a finished batch, the end of a query, a request to stop, a lost lease."""
+"""What a runner waits for: batches, idle and ended queries, a request to stop, a lost lease."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +26,17 @@ class QueryEnded:
 
 
 @dataclass(frozen=True)
+class QueryIdle:
+    """A query has found no new records.
+
+    Attributes:
+        name: The pipeline's name.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True)
 class StopRequested:
     """The user wants the run to end; the second time, immediately."""
 
@@ -37,7 +48,7 @@ class LeaseLost:
     reason: str
 
 
-Event = BatchProgress | QueryEnded | StopRequested | LeaseLost
+Event = BatchProgress | QueryEnded | QueryIdle | StopRequested | LeaseLost
 
 
 def event_listener(name: str, put: Callable[[Event], None]) -> "StreamingQueryListener":
@@ -48,4 +59,4 @@ def event_listener(name: str, put: Callable[[Event], None]) -> "StreamingQueryLi
         if batch is not None:
             put(batch)
 
-    return query_listener(on_progress, lambda run: put(QueryEnded(name, run)))
+    return query_listener(on_progress, lambda: put(QueryIdle(name)), lambda run: put(QueryEnded(name, run)))

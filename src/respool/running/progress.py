@@ -1,5 +1,6 @@
 """What Spark reports of a batch: the only place that reads StreamingQueryProgress."""
 
+import json
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ class BatchProgress:
         late_rows_total: The same since the run started.
         rejected: Records of this batch that did not decode.
         seconds: How long the batch took.
+        lag: Records that Kafka had when the batch was planned, and that no batch has read yet; None where Spark does
+            not report it.
     """
 
     pipeline: str
@@ -39,6 +42,7 @@ class BatchProgress:
     late_rows_total: int | None
     rejected: int
     seconds: float
+    lag: int | None = None
 
     def __str__(self) -> str:
         """Return the line that `respool run` prints for it."""
@@ -84,7 +88,24 @@ def from_spark(pipeline: str, progress: "StreamingQueryProgress") -> BatchProgre
         late_rows_total=None,
         rejected=observed["rejected"] if observed is not None else 0,
         seconds=seconds,
+        lag=_lag([(source.endOffset, source.latestOffset) for source in progress.sources]),
     )
+
+
+def _lag(sources: list[tuple[str, str]]) -> int | None:
+    """Return how many records are behind the end of a batch, of sources whose offsets are Kafka's."""
+    lags: list[int] = []
+    for end, latest in sources:
+        try:
+            read, available = json.loads(end), json.loads(latest)
+            lags += [
+                max(offset - read[topic].get(partition, 0), 0)
+                for topic, offsets in available.items()
+                for partition, offset in offsets.items()
+            ]
+        except (ValueError, AttributeError, KeyError, TypeError):  # Spark reports none, or it is not Kafka
+            continue
+    return sum(lags) if lags else None
 
 
 def _total(metrics: Any, name: str, by_operator: list[int]) -> int | None:

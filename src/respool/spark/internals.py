@@ -232,9 +232,9 @@ def stop_after_batch(query: "StreamingQuery", spark: "SparkSession") -> None:
 
 
 def query_listener(
-    on_progress: "Callable[[StreamingQueryProgress], None]", on_end: Callable[[str], None]
+    on_progress: "Callable[[StreamingQueryProgress], None]", on_idle: Callable[[], None], on_end: Callable[[str], None]
 ) -> "StreamingQueryListener":
-    """Return a listener that gets the progress of each batch, and the run id of a query that has ended.
+    """Return a listener that gets the progress of each batch, that there is no new record, and the run id at the end.
 
     pyspark's own listener asks the JVM for each part of an event by a separate call, two hundred for a batch. The JSON
     of an event has all parts in one call.
@@ -255,7 +255,8 @@ def query_listener(
             on_progress(listener.StreamingQueryProgress.fromJson(json.loads(event.progress().json())))
 
         def onQueryIdle(self, event: Any) -> None:
-            """Nothing to report."""
+            """Pass on that there is nothing to read, which Spark reports every ten seconds."""
+            on_idle()
 
         def onQueryTerminated(self, event: Any) -> None:
             """Pass the end on."""

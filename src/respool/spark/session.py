@@ -65,6 +65,11 @@ _VERBOSE = (
     "org.apache.kafka.clients.consumer.internals.ClassicKafkaConsumer",
     "org.apache.kafka.clients.consumer.internals.SubscriptionState",
 )
+# A warning as the other lines of a run are with log_format = "json".
+_JSON_LINE = (
+    """{"time":"%d{yyyy-MM-dd'T'HH:mm:ss.SSS}{UTC}Z","level":"%level{WARN=warning,lowerCase=true}","""
+    """"logger":"spark.%c{1}","message":"%enc{%m}{JSON}"}%n%ex{0}"""
+)
 _PATIENCE = 20.0  # seconds
 
 # Every run imports this module. A JVM that pyspark already uses, as under spark-submit, holds checkpoints, too.
@@ -206,6 +211,7 @@ def _logging(settings: Settings) -> Path:
     """Write the configuration of Spark's log: all to a file under the home, actionable warnings to the terminal."""
     folder = settings.logs.absolute()
     folder.mkdir(parents=True, exist_ok=True)
+    as_json = settings.log_format == "json"
     lines = [
         "appender.file.type = RollingFile",
         "appender.file.name = file",
@@ -221,7 +227,7 @@ def _logging(settings: Settings) -> Path:
         "appender.terminal.name = terminal",
         "appender.terminal.target = SYSTEM_ERR",
         "appender.terminal.layout.type = PatternLayout",
-        "appender.terminal.layout.pattern = spark: %m%n%ex{0}",
+        f"appender.terminal.layout.pattern = {_JSON_LINE if as_json else 'spark: %m%n%ex{0}'}",
         # A warning that is repeated every second is shown a few times, then rarely.
         "appender.terminal.filter.burst.type = BurstFilter",
         "appender.terminal.filter.burst.level = warn",
@@ -242,7 +248,7 @@ def _logging(settings: Settings) -> Path:
             f"logger.shown{number}.appenderRef.terminal.ref = terminal",
             f"logger.shown{number}.appenderRef.terminal.level = warn",
         ]
-    file = folder / "log4j2.properties"
+    file = folder / ("log4j2-json.properties" if as_json else "log4j2.properties")
     text = "\n".join(lines) + "\n"
     if not file.is_file() or file.read_text(encoding="utf-8") != text:
         new = file.with_name(f"{file.name}.{os.getpid()}")
