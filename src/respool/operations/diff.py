@@ -107,7 +107,7 @@ def diff(
     occupied = DiffError(f"{place} already exists. Name a new folder with --output.")
     if place is not None and is_occupied(place):
         raise occupied
-    with session(settings, spark, note) as active:
+    with session(settings, spark, note, jvm=False) as active:
         if place is not None and is_occupied_for(active, place):
             raise occupied
         return replace(compare(active, kafka, request, limit, place), output=output)

@@ -162,7 +162,7 @@ class RunStatus:
                 reasons.append(f"Kafka has not answered for {down:.0f} s")
             for name, query in self._queries.items():
                 if query.state in (QueryState.WAITING, QueryState.FAILED):
-                    reasons.append(f"{name} is {_PAST[query.state]}: {query.cause}")
+                    reasons.append(f"{name} {_REASON[query.state]}: {query.cause}")
                 elif limits.lag is not None and query.lag is not None and query.lag > limits.lag:
                     reasons.append(f"{name} is {query.lag:,} records behind; expected at most {limits.lag:,}")
             return reasons + self._silent(now, limits)
@@ -200,7 +200,7 @@ class RunStatus:
             self._queries[name] = replace(before, **changes)
 
 
-_PAST = {QueryState.WAITING: "interrupted", QueryState.FAILED: "failed"}
+_REASON = {QueryState.WAITING: "is interrupted", QueryState.FAILED: "has failed"}
 
 
 def _age(moment: float | None, now: float) -> float | None:

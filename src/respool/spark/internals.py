@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from respool.errors import SettingsError
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQueryProgress
@@ -306,7 +308,12 @@ class HadoopPath:
     """
 
     def __init__(self, spark: "SparkSession", location: str) -> None:
-        """Find the filesystem of a path or URL."""
+        """Find the filesystem of a path or URL; raise SettingsError over Spark Connect, which has no JVM to ask."""
+        if not hasattr(spark, "_jsparkSession"):
+            raise SettingsError(
+                f"{location} cannot be checked over Spark Connect: that needs Spark's JVM. Run this with a JVM of its "
+                "own, without SPARK_REMOTE and with --master 'local[*]' or a cluster."
+            )
         jvm: Any = spark._jvm
         self._jvm = jvm
         self._path = jvm.org.apache.hadoop.fs.Path(location)

@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from respool.errors import SettingsError
 from respool.local import jars
 from respool.settings import Settings
-from respool.spark import class_archive, gateway, internals, jvm_classes
+from respool.spark import class_archive, connect, gateway, internals, jvm_classes
 from respool.storage import lease
 
 if TYPE_CHECKING:
@@ -77,6 +76,14 @@ lease.register_jvm(internals.running_jvm)
 
 
 @contextmanager
+def any_session(settings: Settings) -> "Iterator[SparkSession]":
+    """Yield a session on the Spark Connect server that is named, or start Spark: for what needs no JVM."""
+    address = connect.server_of(settings)
+    with spark_session(settings) if address is None else connect.connect_session(address) as session:
+        yield session
+
+
+@contextmanager
 def spark_session(settings: Settings, patience: float = _PATIENCE) -> "Iterator[SparkSession]":
     """Start Spark for the length of a `with` block; no process is left behind, except once: see class_archive.
 
@@ -89,8 +96,9 @@ def spark_session(settings: Settings, patience: float = _PATIENCE) -> "Iterator[
 
     Raises:
         MachineError: The JVM did not start, or was killed meanwhile.
+        SettingsError: Spark Connect is asked for.
     """
-    refuse_connect(settings.spark)
+    connect.refuse(settings)
     # Without it, stateful workers use the first python3 of the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -133,31 +141,10 @@ def _kept_interrupt_handler() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def refuse_connect(spark: Mapping[str, str]) -> None:
-    """Raise SettingsError when pyspark would start a client of Spark Connect in place of a JVM.
-
-    Args:
-        spark: Spark's settings.
-    """
-    variables = {name: os.environ.get(name, "") for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")}
-    variables["SPARK_API_MODE"] = os.environ.get("SPARK_API_MODE", "").lower().replace("classic", "")
-    variables["SPARK_CONNECT_MODE"] = os.environ.get("SPARK_CONNECT_MODE", "").replace("0", "")
-    if name := next((name for name, value in variables.items() if value), None):
-        raise SettingsError(
-            f"The variable {name} is set, for Spark Connect; respool starts its own Spark and needs its JVM. "
-            f"Run this again without it: env -u {name} respool …"
-        )
-    if "spark.remote" in spark or spark.get("spark.api.mode", "classic") != "classic":
-        raise SettingsError(
-            "The [spark] table asks for Spark Connect (spark.remote or spark.api.mode); respool starts its "
-            "own Spark and needs its JVM. Remove it; name a cluster with --master."
-        )
-
-
 def session_for(spark: "SparkSession", timezone: str, conf: Mapping[str, str]) -> "SparkSession":
     """Return a new session in the same application, with a time zone and settings that apply to it alone."""
-    session = spark.newSession()
-    # A new session starts from the application's settings, not from those of the session it came from.
+    session = connect.separate_session(spark)
+    # A new session of a JVM starts from the application's settings, not from those of the session it came from.
     for name, value in {"spark.sql.session.timeZone": timezone, **conf}.items():
         session.conf.set(name, value)
     return session
