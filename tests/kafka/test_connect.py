@@ -76,5 +76,3 @@ def test_commands_over_connect_answer_as_with_a_jvm(place: Place) -> None:
         assert remote.returncode == code, remote.stderr
         assert remote.stdout == local.stdout
         assert "Starting Spark (sc://127.0.0.1:" in remote.stderr
-
-

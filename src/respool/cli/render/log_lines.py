@@ -104,7 +104,7 @@ class JsonLines(io.TextIOBase):
     def end(self) -> None:
         """Print lines that were not ended."""
         while self._parts:
-            self.emit("error", "stderr", self._parts.popitem()[1])
+            self.emit("error", "stderr", self._parts.popitem()[1].rstrip())
 
     def flush(self) -> None:
         """Flush what was printed."""
