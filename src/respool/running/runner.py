@@ -210,9 +210,11 @@ class Runner:
         try:
             return self._events.get(timeout=timeout)
         except Empty:
-            # An event is lost when its connection is; the query itself has its state.
+            # An event is lost when its connection is; the query itself has its state. Spark counts a query that is to
+            # stop after its batch as ended while that batch still runs.
+            is_stopping = any(thread.is_alive() for thread in self._stops)
             for name, query in self._queries.items():
-                if not query.isActive:
+                if not is_stopping and not query.isActive:
                     return QueryEnded(name, str(query.runId))
             return None
 

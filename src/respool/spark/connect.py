@@ -4,12 +4,14 @@ What reads a checkpoint's state, compares outputs or computes a span again needs
 runs on a server. A live query needs it: that JVM holds the checkpoint with this process, and ends batches cleanly.
 """
 
+import atexit
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 from respool.errors import MachineError, SettingsError
 from respool.settings import Settings
@@ -21,6 +23,9 @@ _SCHEME = "sc://"
 _PORT = 15002  # Spark Connect's own default
 _PATIENCE = 10.0  # seconds for the server to accept a connection; its client alone would try for ten minutes
 _VARIABLES = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+# Clones of sessions, with the id of the session that they come from. A clone that is still open when Python ends keeps
+# the process from ending: its channel waits for a thread that has ended already.
+_clones: "WeakKeyDictionary[Any, str]" = WeakKeyDictionary()
 
 
 def server_of(settings: Settings) -> str | None:
@@ -88,6 +93,7 @@ def connect_session(address: str) -> "Iterator[SparkSession]":
         try:
             yield session
         finally:
+            _close_clones(session)
             session.stop()
     finally:
         builder._options.clear()  # the builder is one for the process, and would remember the address
@@ -107,8 +113,21 @@ def separate_session(spark: "SparkSession") -> "SparkSession":
     if is_connect(spark):
         connected: Any = spark
         clone: SparkSession = connected.cloneSession()
+        _clones[clone] = _clones.get(connected, connected.session_id)
         return clone
     return spark.newSession()
+
+
+@atexit.register
+def _close_clones(session: "SparkSession | None" = None) -> None:
+    """Close the clones of a session; all clones when the process ends."""
+    origin = None if session is None else getattr(session, "session_id", "")
+    for clone in [clone for clone, source in _clones.items() if origin in (None, source)]:
+        with suppress(Exception):  # the server may be gone
+            clone.client.release_session()
+        with suppress(Exception):
+            clone.client.close()
+        _clones.pop(clone, None)
 
 
 def _require_listening(address: str) -> None:
