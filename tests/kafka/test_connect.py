@@ -1,5 +1,6 @@
 """Spark Connect, on a real server: what needs no JVM of its own works there, what needs it is refused in a line."""
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -62,17 +63,44 @@ def place(
         yield here
 
 
-def test_commands_over_connect_answer_as_with_a_jvm(place: Place) -> None:
+def test_what_only_reads_answers_as_with_a_jvm(place: Place) -> None:
     different = 3  # the exit code
+    place.remote("savepoint", "create", "visit-counts", "monday")
     for code, *words in (
-        (0, "state", "visit-counts"),
-        (0, "diff", "kafka:connect-counts", "kafka:connect-counts-2", "--key", "window"),
-        (different, "audit", "visit-counts", *SPAN),
-        (0, "reprocess", "visit-counts", *SPAN, "--dry-run"),
+        (0, "state", "visit-counts", "--json"),
+        (0, "savepoint", "verify", "monday", "--load-state", "--json"),
+        (different, "diff", "visit-counts", "kafka:connect-visits", "--json"),
+        (different, "audit", "visit-counts", *SPAN, "--json"),
+        (0, "reprocess", "visit-counts", *SPAN, "--dry-run", "--json"),
     ):
-        if words[0] == "diff":
-            continue
         local, remote = place.run(*words), place.remote(*words)
-        assert remote.returncode == code, remote.stderr
-        assert remote.stdout == local.stdout
-        assert "Starting Spark (sc://127.0.0.1:" in remote.stderr
+        assert remote.returncode == local.returncode == code, remote.stderr
+        assert json.loads(remote.stdout) == json.loads(local.stdout)
+        assert f"Connecting to {place.server} …" in remote.stderr.splitlines()
+        assert "Starting Spark" not in remote.stderr
+
+
+def test_a_span_is_reprocessed_on_the_server(place: Place) -> None:
+    words = ("audit", "visit-counts", *SPAN, "--master", place.server)
+    assert place.run(*words).returncode == 3  # late visits are missing
+    reprocessed = place.remote("reprocess", "visit-counts", *SPAN)
+    assert reprocessed.returncode == 0, reprocessed.stderr
+    audited = place.run(*words)
+    assert audited.returncode == 0, audited.stdout + audited.stderr
+    assert "0 wrong, 0 missing, 0 unexpected" in audited.stdout
+
+
+def test_what_needs_a_jvm_refuses_in_a_line(place: Place) -> None:
+    for words, reason in (
+        (("run", "visit-counts", "--available-now"), "The variable SPARK_REMOTE is set"),
+        (("reprocess", "visit-counts", *SPAN, "--output", "out"), "cannot be checked over Spark Connect"),
+        (("diff", "visit-counts", "kafka:connect-visits", "--output", "out"), "cannot be checked over Spark Connect"),
+    ):
+        refused = place.remote(*words)
+        assert refused.returncode == 1, refused.stdout
+        errors = [line for line in refused.stderr.splitlines() if line.startswith("error: ")]
+        assert len(errors) == 1
+        assert errors[0] == refused.stderr.splitlines()[-1]
+        assert reason in errors[0]
+        assert "Traceback" not in refused.stderr
+    assert not (place.folder / "out").exists()

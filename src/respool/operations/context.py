@@ -44,15 +44,21 @@ def session(
         on_note: Called before Spark is started.
         why: What it is started for.
         jvm: The session needs a JVM; otherwise it may be on a Spark Connect server.
+
+    Raises:
+        SettingsError: It needs a JVM and would be on a server.
     """
     from respool.spark import connect
     from respool.spark.session import any_session, spark_session
 
     if spark is not None:
+        if jvm:
+            connect.require_jvm(spark)
         yield spark
         return
     server = None if jvm else connect.server_of(settings)
-    on_note(f"Starting Spark ({connect.shown(server) if server else settings.master}) {why}{' ' * bool(why)}…")
+    what = f"Connecting to {connect.shown(server)}" if server else f"Starting Spark ({settings.master})"
+    on_note(f"{what} {why}{' ' * bool(why)}…")
     with spark_session(settings) if jvm else any_session(settings) as started:
         yield started
 

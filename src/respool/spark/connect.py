@@ -108,6 +108,15 @@ def is_connect(spark: "SparkSession") -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
+def require_jvm(spark: "SparkSession") -> None:
+    """Raise SettingsError for a session without a JVM."""
+    if is_connect(spark):
+        raise SettingsError(
+            "The session is on a Spark Connect server; this needs a session with a JVM of its own. Leave `spark` out, "
+            "or make the session without `remote`."
+        )
+
+
 def separate_session(spark: "SparkSession") -> "SparkSession":
     """Return a session with settings of its own, in the same application."""
     if is_connect(spark):

@@ -4,15 +4,22 @@ import os
 import socket
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from respool.errors import MachineError, SettingsError
 from respool.operations.check import check_settings
+from respool.operations.context import session
+from respool.reprocessing.target import StagedTarget
 from respool.settings import Settings
 from respool.spark import connect
+from respool.spark.files import is_occupied_for
 from respool.spark.session import any_session, spark_session
 from support.checkpoints import unpack
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +56,18 @@ def test_what_needs_a_jvm_refuses_connect_in_a_line(monkeypatch: pytest.MonkeyPa
     with pytest.raises(SettingsError, match="env -u SPARK_REMOTE"):
         check_settings(Settings())
     check_settings(Settings(), jvm=False)
+
+
+def test_a_callers_session_on_a_server_is_refused_where_a_jvm_is_needed() -> None:
+    remote = cast("SparkSession", type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})())
+    with pytest.raises(SettingsError, match="make the session without `remote`"), session(Settings(), remote, print):
+        pass
+    with session(Settings(), remote, print, jvm=False) as active:
+        assert active is remote
+    with pytest.raises(SettingsError, match="out cannot be checked over Spark Connect"):
+        is_occupied_for(remote, "out")
+    with pytest.raises(SettingsError, match="cannot be checked over Spark Connect"):  # before anything is staged
+        StagedTarget(remote, "table", "run", lambda rows: None)
 
 
 def test_a_server_that_does_not_answer_is_reported_at_once() -> None:
