@@ -43,3 +43,14 @@ def absolute(location: str) -> str:
     """Return an absolute path, or the URL itself."""
     path = local_path(location)
     return location.rstrip("/") if path is None else str(path.expanduser().absolute())
+
+
+def locate_output(output: str) -> str:
+    """Return the location of a folder for results: an absolute path, or a URL."""
+    return output if scheme_of(output) is not None else str(Path(output).expanduser().absolute())
+
+
+def is_occupied(output: str) -> bool:
+    """Return whether a path of this machine is a file or a folder that is not empty; for a URL, False."""
+    path = Path(output)
+    return scheme_of(output) is None and (path.is_file() or (path.is_dir() and any(path.iterdir())))

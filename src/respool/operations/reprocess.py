@@ -223,10 +223,10 @@ def reprocess(
         on_note: Called with what happens; by default it is logged.
         on_progress: Called with how many slices are done.
     """
+    from respool.locations import locate_output
     from respool.reprocessing.job import reprocess as compute
     from respool.reprocessing.runs import Runs, check_run_id
     from respool.reprocessing.target import check_output
-    from respool.spark.files import locate_output
 
     note, settings = note_of(on_note), plan.request.settings
     if run_id is not None:
@@ -358,7 +358,7 @@ def _on_slice(on_progress: OnProgress | None, plan: ReprocessPlan) -> "OnSlice":
 
 
 def _kafka(plan: ReprocessPlan, *, required: bool) -> "KafkaCluster | None":
-    from respool.kafka.connect import connect
+    from respool.kafka.topics import connect
 
     try:
         return connect(plan.request.settings)

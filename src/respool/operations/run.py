@@ -201,8 +201,8 @@ def run(
     """
     from respool.running.health import serving
     from respool.running.options import RunOptions
+    from respool.running.restarts import stopping_on_signals
     from respool.running.status import RunStatus
-    from respool.running.stopping import stopping_on_signals
 
     settings = settings if settings is not None else load()
     options = RunOptions(
@@ -246,7 +246,7 @@ class _Call:
     def prepare(self, status: "RunStatus | None" = None) -> "tuple[Runner, Callable[[], None]]":
         """Return a runner, and what starts its queries. Whatever can be refused without Spark is refused here."""
         from respool.kafka import outage, topics
-        from respool.kafka.connect import cluster
+        from respool.kafka.topics import cluster
         from respool.operations.check import require_sound
         from respool.running.claim import check, holding
         from respool.running.runner import Runner

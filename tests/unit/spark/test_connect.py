@@ -14,7 +14,7 @@ from respool.operations.context import session
 from respool.reprocessing.target import StagedTarget
 from respool.settings import Settings
 from respool.spark import connect
-from respool.spark.files import is_occupied_for
+from respool.spark.internals import HadoopPath
 from respool.spark.session import any_session, spark_session
 from support.checkpoints import unpack
 
@@ -65,7 +65,7 @@ def test_a_callers_session_on_a_server_is_refused_where_a_jvm_is_needed() -> Non
     with session(Settings(), remote, print, jvm=False) as active:
         assert active is remote
     with pytest.raises(SettingsError, match="out cannot be checked over Spark Connect"):
-        is_occupied_for(remote, "out")
+        HadoopPath(remote, "out")
     with pytest.raises(SettingsError, match="cannot be checked over Spark Connect"):  # before anything is staged
         StagedTarget(remote, "table", "run", lambda rows: None)
 
