@@ -27,6 +27,7 @@ else:
 CONFIG_FILE = "respool.toml"
 _PREFIX = "RESPOOL_"
 _TABLES = ("kafka", "spark", "pipelines")
+_LOG_FORMATS = ("text", "json")
 _NOT_SETTINGS = frozenset({"RESPOOL_CONFIG", "RESPOOL_DEBUG"})
 
 
@@ -42,6 +43,7 @@ class Settings:
         broker_port: The preferred port of the embedded broker.
         ivy_settings: An ivysettings.xml that names another jar repository, for machines behind a mirror.
         savepoints: Where savepoints are kept, a folder or URL; None for `savepoints` under the home.
+        log_format: What `respool run` prints to standard error: text, or json for an object a line.
         kafka: Options of every Kafka client, by librdkafka's names or by Java's.
         spark: Spark's own settings, by their full names.
         pipelines: Parameters of pipelines, by the pipeline's name.
@@ -54,6 +56,7 @@ class Settings:
     broker_port: int = 9092
     ivy_settings: Path | None = None
     savepoints: str | None = None
+    log_format: str = "text"
     # Never shown, as they may hold secrets.
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -101,6 +104,8 @@ def load(
     settings = replace(Settings(), **values)
     if settings.timezone is not None:
         check_timezone(settings.timezone)
+    if settings.log_format not in _LOG_FORMATS:
+        raise SettingsError(f"log_format is {settings.log_format!r}; expected {' or '.join(_LOG_FORMATS)}.")
     return replace(settings, home=_home(Path(settings.home), folder))
 
 

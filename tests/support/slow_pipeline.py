@@ -66,3 +66,12 @@ slow = Pipeline(
     decode=VISIT,
     max_offsets_per_trigger=2,
 )
+
+
+def fail(frame: "DataFrame", batch: int) -> None:
+    raise ValueError("this pipeline never works")
+
+
+broken = Pipeline(
+    name="broken", topic=slow.topic, transform=slow.transform, sink=FunctionSink(fail, "nowhere"), decode=VISIT
+)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from respool.archive.repair import held
+from respool.archive.repair import hold_archiving
 from respool.archive.sink import ArchiveSink, archive_topic
-from respool.archive.table import Reading
+from respool.archive.table import DecoderIdentity
 from respool.checkpoint import ownership
 from respool.decoders.json import JsonDecoder
 from respool.errors import CheckpointError, PipelineError
@@ -171,8 +171,8 @@ class TestDecoders:
         assert replace(DECODER, schema=schema).identity() != DECODER.identity()
 
     def test_an_archive_recognizes_its_decoder_in_another_spelling(self) -> None:
-        kept = Reading.of(DECODER, "UTC")
-        assert kept.is_decoded_as(Reading.of(replace(DECODER, schema=DECODER.schema.lower()), "UTC"))
+        kept = DecoderIdentity.of(DECODER, "UTC")
+        assert kept.is_decoded_as(DecoderIdentity.of(replace(DECODER, schema=DECODER.schema.lower()), "UTC"))
         assert not kept.is_decoded_as(replace(kept, schema="event_time TIMESTAMP"))
         several = replace(kept, schema="several")
         assert several.has_several_decoders
@@ -250,7 +250,7 @@ class TestCheckpoints:
             mine = Pipeline("mine", "visits", lambda events: events, sink)
             where = ran(settings, mine, as_earlier=as_earlier)
             texts = {name: "x" for name in ("savepoint", "location", "checkpoint", "query_id")}
-            fork = {**texts, "created": "2026-01-02T03:04:05+00:00", "batch": 1, "sink": sink.describe()}
+            fork = {**texts, "created": "2025-09-04T07:30:00+00:00", "batch": 1, "sink": sink.describe()}
             if not as_earlier:
                 fork["sink_identity"] = sink.identity().__dict__
             (where / ownership.FORK).write_text(json.dumps(fork))
@@ -266,7 +266,7 @@ class TestCheckpoints:
         elsewhere = archive_topic("elsewhere", "visits", DECODER, table="other", timezone="UTC")
         for pipeline in (archiver, counts, elsewhere):
             ran(settings, pipeline, as_earlier=as_earlier)
-        with held(settings, table, wanted):
+        with hold_archiving(settings, table, wanted):
             free = [
                 claim.claim(str(settings.checkpoints / name), pipeline) for name, pipeline in _named(counts, elsewhere)
             ]
@@ -277,14 +277,14 @@ class TestCheckpoints:
         # A query that writes results to a table of the same name may run, and hinders nothing.
         running = claim.claim(str(settings.checkpoints / "counts"), counts)
         assert running is not None
-        with running, held(settings, table, wanted):
+        with running, hold_archiving(settings, table, wanted):
             pass
         archiving_now = claim.claim(str(settings.checkpoints / "archiver"), archiver)
         assert archiving_now is not None
         with (
             archiving_now,
             pytest.raises(PipelineError, match="The pipeline archiver is running"),
-            held(settings, table, wanted),
+            hold_archiving(settings, table, wanted),
         ):
             pytest.fail("it was not waited for")
 

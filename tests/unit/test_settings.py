@@ -99,7 +99,8 @@ def test_a_misspelt_key_in_the_file_is_reported_with_the_right_spelling(tmp_path
         load(environ={}, folder=tmp_path)
     assert str(caught.value) == (
         f"{file} has an unknown key 'bootstrap_server'. Did you mean 'bootstrap_servers'? The keys are: home, "
-        "bootstrap_servers, master, timezone, broker_port, ivy_settings, savepoints, kafka, spark, pipelines."
+        "bootstrap_servers, master, timezone, broker_port, ivy_settings, savepoints, log_format, kafka, spark, "
+        "pipelines."
     )
 
 

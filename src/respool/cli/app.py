@@ -16,7 +16,8 @@ from respool.cli.commands import archive, broker, checkpoint, demo, diff, doctor
 from respool.cli.commands import reprocess as commands_reprocess
 from respool.cli.commands import topic as commands_topic
 from respool.cli.options import Commands
-from respool.cli.render.output import DownloadHandler, print_note
+from respool.cli.render import log_lines
+from respool.cli.render.output import DownloadHandler, print_error
 from respool.errors import ChangeRefusedError, RespoolError
 
 
@@ -101,6 +102,8 @@ def main() -> None:
     """
     # Records, state and logs are for their owner only. The JVM, its workers and the broker inherit this.
     os.umask(0o077)
+    if log_lines.wanted(sys.argv[1:], os.environ):
+        log_lines.use_json_lines()
     with _shown_downloads():
         _run()
 
@@ -157,7 +160,7 @@ def _fail(message: str, code: int = 1) -> None:
         import traceback
 
         traceback.print_exc()
-    print_note(f"error: {message}")
+    print_error(message)
     sys.exit(code)
 
 

@@ -66,19 +66,26 @@ def check(*pipelines: str, settings: Settings | None = None) -> list[DefinitionF
     return findings
 
 
-def require_sound(pipelines: Sequence[Pipeline], settings: Settings) -> None:
-    """Raise the first problem of settings and pipelines, before anything is started."""
-    check_settings(settings)
+def require_sound(pipelines: Sequence[Pipeline], settings: Settings, *, jvm: bool = True) -> None:
+    """Raise the first problem of settings and pipelines, before anything is started.
+
+    Args:
+        pipelines: The pipelines.
+        settings: The settings.
+        jvm: They are for something that needs a JVM: Spark Connect is refused.
+    """
+    check_settings(settings, jvm=jvm)
     for pipeline in pipelines:
         if problem := next(_problems(pipeline), None):
             raise PipelineError(problem)
 
 
-def check_settings(settings: Settings) -> None:
+def check_settings(settings: Settings, *, jvm: bool = True) -> None:
     """Raise SettingsError for settings that no run could use."""
-    from respool.spark.session import refuse_connect
+    from respool.spark import connect
 
-    refuse_connect(settings.spark)
+    if jvm:
+        connect.refuse(settings)
     servers = settings.bootstrap_servers or settings.kafka.get("bootstrap.servers")
     if servers:
         kafka = KafkaCluster(

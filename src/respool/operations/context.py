@@ -34,7 +34,7 @@ def note_of(on_note: OnNote | None) -> OnNote:
 
 @contextmanager
 def session(
-    settings: Settings, spark: "SparkSession | None", on_note: OnNote, why: str = ""
+    settings: Settings, spark: "SparkSession | None", on_note: OnNote, why: str = "", *, jvm: bool = True
 ) -> "Iterator[SparkSession]":
     """Yield the session of the caller, which stays open, or a session that lasts as long as the `with` block.
 
@@ -43,14 +43,23 @@ def session(
         spark: The caller's session.
         on_note: Called before Spark is started.
         why: What it is started for.
+        jvm: The session needs a JVM; otherwise it may be on a Spark Connect server.
+
+    Raises:
+        SettingsError: It needs a JVM and would be on a server.
     """
-    from respool.spark.session import spark_session
+    from respool.spark import connect
+    from respool.spark.session import any_session, spark_session
 
     if spark is not None:
+        if jvm:
+            connect.require_jvm(spark)
         yield spark
         return
-    on_note(f"Starting Spark ({settings.master}) {why}{' ' * bool(why)}…")
-    with spark_session(settings) as started:
+    server = None if jvm else connect.server_of(settings)
+    what = f"Connecting to {connect.shown(server)}" if server else f"Starting Spark ({settings.master})"
+    on_note(f"{what} {why}{' ' * bool(why)}…")
+    with spark_session(settings) if jvm else any_session(settings) as started:
         yield started
 
 

@@ -108,7 +108,7 @@ def diff(
     occupied = DiffError(f"{place} already exists. Name a new folder with --output.")
     if place is not None and is_occupied(place):
         raise occupied
-    with session(settings, spark, note) as active:
+    with session(settings, spark, note, jvm=False) as active:
         if place is not None and HadoopPath(active, place).is_occupied():
             raise occupied
         return replace(compare(active, kafka, request, limit, place), output=output)

@@ -148,7 +148,7 @@ def plan_reprocess(
 
     settings = settings if settings is not None else load()
     pipeline = replace(pipeline, timezone=settings.timezone) if settings.timezone else pipeline
-    require_sound([pipeline], settings)
+    require_sound([pipeline], settings, jvm=False)
     results_of(pipeline)
     first, last = (time if isinstance(time, str) else time.isoformat() for time in (start, end))
     with _within_the_calendar(first, last, slice):
@@ -188,7 +188,7 @@ def preview(
     from respool.reprocessing.job import preview as compute
 
     note, settings, kafka = note_of(on_note), plan.request.settings, _kafka(plan, required=False)
-    with session(settings, spark, note) as active:
+    with session(settings, spark, note, jvm=False) as active:
         settled, reader = settle(plan, active, kafka, note)
         job = ReprocessJob(active, kafka, settings, settled, reader)
         settled = _announce(settled, job.to, on_plan)
@@ -237,7 +237,7 @@ def reprocess(
         if run_id is None:
             check_output(output)
     runs = Runs(settings.home)
-    with session(settings, spark, note) as active:
+    with session(settings, spark, note, jvm=False) as active:
         job, manifest = begin(plan, active, kafka, runs, output, run_id, note)
         if manifest.done:
             note(
@@ -281,7 +281,7 @@ def audit(
     from respool.reprocessing.job import ReprocessJob
 
     note, settings, kafka = note_of(on_note), plan.request.settings, _kafka(plan, required=True)
-    with session(settings, spark, note) as active:
+    with session(settings, spark, note, jvm=False) as active:
         settled, reader = settle(plan, active, kafka, note)
         job = ReprocessJob(active, kafka, settings, settled, reader)
         settled = _announce(settled, job.to if fix else None, on_plan)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from respool.running.options import RunOptions
     from respool.running.progress import BatchProgress
     from respool.running.runner import Runner
+    from respool.running.status import RunStatus
     from respool.savepoint.store import StoredSavepoint
 
     Fork = Callable[[SparkSession, Pipeline], None]
@@ -83,6 +84,7 @@ def start(
     dead_letter: bool = True,
     give_up_after: timedelta | str | None = None,
     fail_fast: bool = False,
+    stop_within: timedelta | str | None = None,
     on_batch: OnBatch | None = None,
     on_note: OnNote | None = None,
     settings: Settings | None = None,
@@ -110,6 +112,8 @@ def start(
         give_up_after: How long to wait for causes that may pass, such as a Kafka that does not answer; by default
             without limit, or 5 minutes with `available_now`.
         fail_fast: Stop all pipelines when a pipeline has failed; otherwise the others continue.
+        stop_within: How long a running batch may last after a request to stop; then it is interrupted, and repeated by
+            the next start. By default without limit.
         on_batch: Called with every finished batch, in the thread that waits.
         on_note: Called with what else happens; by default it is logged.
         settings: The settings; by default those of respool.toml and of the environment.
@@ -132,6 +136,7 @@ def start(
         sink_suffix=sink_suffix,
         give_up_after=_duration(give_up_after),
         fail_fast=fail_fast,
+        stop_within=_duration(stop_within),
     )
     call = _Call(pipelines, options, from_savepoint, allow_data_loss, on_batch, note_of(on_note), settings, spark)
     with ExitStack() as stack:
@@ -155,10 +160,12 @@ def run(
     dead_letter: bool = True,
     give_up_after: timedelta | str | None = None,
     fail_fast: bool = False,
+    stop_within: timedelta | str | None = None,
     on_batch: OnBatch | None = None,
     on_note: OnNote | None = None,
     settings: Settings | None = None,
     spark: "SparkSession | None" = None,
+    health: str | None = None,
 ) -> None:
     """Run pipelines until they end or are stopped.
 
@@ -181,17 +188,21 @@ def run(
         dead_letter: See `start`.
         give_up_after: See `start`.
         fail_fast: See `start`.
+        stop_within: See `start`.
         on_batch: See `start`.
         on_note: See `start`.
         settings: See `start`.
         spark: See `start`.
+        health: The address, as `HOST:PORT`, of an HTTP server that answers `/livez` and `/readyz` while this runs.
 
     Raises:
         QueryError: A pipeline has failed.
         RespoolError: A pipeline, its topic or its checkpoint cannot be used. Nothing runs then.
     """
+    from respool.running.health import serving
     from respool.running.options import RunOptions
     from respool.running.restarts import stopping_on_signals
+    from respool.running.status import RunStatus
 
     settings = settings if settings is not None else load()
     options = RunOptions(
@@ -205,13 +216,18 @@ def run(
         sink_suffix=sink_suffix,
         give_up_after=_duration(give_up_after),
         fail_fast=fail_fast,
+        stop_within=_duration(stop_within),
     )
     call = _Call(pipelines, options, from_savepoint, allow_data_loss, on_batch, note_of(on_note), settings, spark)
     is_main = threading.current_thread() is threading.main_thread()
-    runner, launch = call.prepare()
-    with runner, stopping_on_signals(runner.request_stop) if is_main else nullcontext():
-        launch()
-        runner.wait()
+    status = RunStatus()
+    with serving(health, status) as address:
+        if address is not None:
+            call.note(f"Health of this run: http://{address}/livez and http://{address}/readyz")
+        runner, launch = call.prepare(status)
+        with runner, stopping_on_signals(runner.request_stop) if is_main else nullcontext():
+            launch()
+            runner.wait()
 
 
 @dataclass(frozen=True)
@@ -227,14 +243,16 @@ class _Call:
     settings: Settings
     spark: "SparkSession | None"
 
-    def prepare(self) -> "tuple[Runner, Callable[[], None]]":
+    def prepare(self, status: "RunStatus | None" = None) -> "tuple[Runner, Callable[[], None]]":
         """Return a runner, and what starts its queries. Whatever can be refused without Spark is refused here."""
         from respool.kafka import outage, topics
         from respool.kafka.topics import cluster
         from respool.operations.check import require_sound
         from respool.running.claim import check, holding
         from respool.running.runner import Runner
+        from respool.running.status import Phase, RunStatus
 
+        status = status or RunStatus()
         options, settings, note = self.options, self.settings, self.note
         _check(self.pipelines, options, self.savepoint, self.allow_data_loss)
         require_sound(self.pipelines, settings)
@@ -249,11 +267,13 @@ class _Call:
         with ExitStack() as stack:
             held = stack.enter_context(holding(applied if fork is None else (), options, settings))
             names = ", ".join(pipeline.name for pipeline in self.pipelines)
+            status.enter(Phase.SPARK)
             active = stack.enter_context(session(settings, self.spark, note, f"for {names}"))
             on_batch = self.on_batch or (lambda progress: None)
-            runner = Runner(active, kafka, settings, options, on_batch, note, held, stack.pop_all())
+            runner = Runner(active, kafka, settings, options, on_batch, note, held, stack.pop_all(), status)
 
         def launch() -> None:
+            status.enter(Phase.QUERIES)
             if fork is not None:
                 fork(active, replace(options, sink_suffix=None, console=False).apply(self.pipelines[0]))
             runner.start(self.pipelines)

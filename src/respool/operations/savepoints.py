@@ -11,7 +11,17 @@ from respool.checkpoint.planning.request import RewindRequest, ToBatch, copy_ide
 from respool.errors import UnfinishedChangeError
 from respool.locations import OWN, absolute
 from respool.operations.checkpoint import Checkpoint
-from respool.operations.context import OnNote, OnProgress, install_context, locate, note, open_target, sink_position
+from respool.operations.context import (
+    OnNote,
+    OnProgress,
+    install_context,
+    locate,
+    note,
+    note_of,
+    open_target,
+    session,
+    sink_position,
+)
 from respool.operations.plans import InstallPlan, ResumePlan
 from respool.savepoint import copying, create, planning
 from respool.savepoint import store as stores
@@ -109,14 +119,8 @@ class Savepoint(StoredSavepoint):
         checked = verification.verify(self, on_progress or _ignore)
         if not load_state or checked.wrong:
             return SavepointReport(self.name, checked.wrong, checked.notes)
-        if spark is not None:
-            rows, failed = verification.load(spark, self)
-        else:
-            from respool.spark.session import spark_session
-
-            note(f"Starting Spark ({self.settings.master}) …", on_note)
-            with spark_session(self.settings) as session:
-                rows, failed = verification.load(session, self)
+        with session(self.settings, spark, note_of(on_note), jvm=False) as active:
+            rows, failed = verification.load(active, self)
         return SavepointReport(self.name, tuple(failed), checked.notes, rows)
 
     def plan_fork(self, to: str | Path, *, allow_data_loss: bool = False) -> InstallPlan | ResumePlan:

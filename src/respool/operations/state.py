@@ -1,7 +1,7 @@
 """The state of a query as a table: what there is to read, and reading it. Only reading starts Spark."""
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from pathlib import Path
@@ -13,7 +13,7 @@ from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.state.operators import StateChoice, choices, operators, readable
 from respool.checkpoint.state.selection import StateReading, StateSelection, newest, select_state
 from respool.format.model import InclusiveRange
-from respool.operations.context import OnNote, note
+from respool.operations.context import OnNote, note_of, session
 from respool.settings import Settings, check_timezone
 from respool.text import plural
 
@@ -102,24 +102,19 @@ class StateQuery:
         """Return the rows by key, at most `limit`; without a session, Spark is started and stopped."""
         from respool.checkpoint.state import reader
 
-        with self._session(spark, on_note) as session:
-            return reader.rows(session, self.reading, self.where, self.zone, limit)
+        with self._session(spark, on_note) as active:
+            return reader.rows(active, self.reading, self.where, self.zone, limit)
 
     def write(self, file: Path, *, spark: "SparkSession | None" = None, on_note: OnNote | None = None) -> int:
         """Write all rows to a new .parquet, .json, .jsonl or .csv file, and return their number."""
         from respool.checkpoint.state import reader
 
         reader.check_output(file)
-        with self._session(spark, on_note) as session:
-            return reader.write(session, self.reading, self.where, self.zone, file)
+        with self._session(spark, on_note) as active:
+            return reader.write(active, self.reading, self.where, self.zone, file)
 
     def _session(self, spark: "SparkSession | None", on_note: OnNote | None) -> "AbstractContextManager[SparkSession]":
-        from respool.spark.session import spark_session
-
-        if spark is not None:
-            return nullcontext(spark)
-        note(f"Starting Spark ({self.settings.master}) …", on_note)
-        return spark_session(self.settings)
+        return session(self.settings, spark, note_of(on_note), jvm=False)
 
 
 def state_choices(checkpoint: CheckpointSnapshot) -> StateChoices:

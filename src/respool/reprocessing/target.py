@@ -62,6 +62,10 @@ class StagedTarget:
     run: str
     write: "Callable[[DataFrame], None]"
 
+    def __post_init__(self) -> None:
+        """Refuse a session that could not delete the staged files, before any is written."""
+        HadoopPath(self.spark, self._staged)
+
     @property
     def _staged(self) -> str:
         return f"{self.folder.rstrip('/')}._respool-{self.run}"  # not inside: overwriting a folder empties it

@@ -29,6 +29,7 @@ class RunOptions:
         give_up_after: How long a query may fail for a transient cause before it counts as failed. None waits for ever,
             or 5 minutes with `available_now`.
         fail_fast: Stop all pipelines when one has failed.
+        stop_within: How long a running batch may last after a request to stop, before it is interrupted; None for ever.
     """
 
     available_now: bool = False
@@ -41,6 +42,7 @@ class RunOptions:
     sink_suffix: str | None = None
     give_up_after: timedelta | None = None
     fail_fast: bool = False
+    stop_within: timedelta | None = None
 
     @property
     def patience(self) -> timedelta | None:

@@ -1,8 +1,9 @@
 """What Spark reports of a batch: the only place that reads StreamingQueryProgress.
 
-A runner waits for events: a finished batch, the end of a query, a request to stop, a lost lease.
+A runner waits for events: batches, idle and ended queries, a request to stop, a lost lease.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -33,6 +34,8 @@ class BatchProgress:
         late_rows_total: The same since the run started.
         rejected: Records of this batch that did not decode.
         seconds: How long the batch took.
+        lag: Records that Kafka had when the batch was planned, and that no batch has read yet; None where Spark does
+            not report it.
     """
 
     pipeline: str
@@ -45,6 +48,7 @@ class BatchProgress:
     late_rows_total: int | None
     rejected: int
     seconds: float
+    lag: int | None = None
 
     def __str__(self) -> str:
         """Return the line that `respool run` prints for it."""
@@ -90,7 +94,24 @@ def from_spark(pipeline: str, progress: "StreamingQueryProgress") -> BatchProgre
         late_rows_total=None,
         rejected=observed["rejected"] if observed is not None else 0,
         seconds=seconds,
+        lag=_lag([(source.endOffset, source.latestOffset) for source in progress.sources]),
     )
+
+
+def _lag(sources: list[tuple[str, str]]) -> int | None:
+    """Return how many records are behind the end of a batch, of sources whose offsets are Kafka's."""
+    lags: list[int] = []
+    for end, latest in sources:
+        try:
+            read, available = json.loads(end), json.loads(latest)
+            lags += [
+                max(offset - read[topic].get(partition, 0), 0)
+                for topic, offsets in available.items()
+                for partition, offset in offsets.items()
+            ]
+        except (ValueError, AttributeError, KeyError, TypeError):  # Spark reports none, or it is not Kafka
+            continue
+    return sum(lags) if lags else None
 
 
 def _total(metrics: Any, name: str, by_operator: list[int]) -> int | None:
@@ -119,6 +140,17 @@ class QueryEnded:
 
 
 @dataclass(frozen=True)
+class QueryIdle:
+    """A query has found no new records.
+
+    Attributes:
+        name: The pipeline's name.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True)
 class StopRequested:
     """The user wants the run to end; the second time, immediately."""
 
@@ -130,7 +162,7 @@ class LeaseLost:
     reason: str
 
 
-Event = BatchProgress | QueryEnded | StopRequested | LeaseLost
+Event = BatchProgress | QueryEnded | QueryIdle | StopRequested | LeaseLost
 
 
 def event_listener(name: str, put: Callable[[Event], None]) -> "StreamingQueryListener":
@@ -141,4 +173,4 @@ def event_listener(name: str, put: Callable[[Event], None]) -> "StreamingQueryLi
         if batch is not None:
             put(batch)
 
-    return query_listener(on_progress, lambda run: put(QueryEnded(name, run)))
+    return query_listener(on_progress, lambda: put(QueryIdle(name)), lambda run: put(QueryEnded(name, run)))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _ASK_AGAIN = 0.2  # seconds
 
 
-_HALT = 2.0  # seconds that queries have to stop when their lease is lost
+_HALT = 2.0  # seconds that queries have to stop when their lease is lost, or the time for a stop is over
 _SAME_SIGNAL = 0.5  # seconds; `timeout` and others send a signal to the process, and again to its group
 _STOPPING = 5.0  # seconds that a query has to stop while Kafka is down
 

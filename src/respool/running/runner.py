@@ -1,6 +1,7 @@
 """Start, watch and stop the streaming queries of pipelines."""
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,8 +20,17 @@ from respool.running import progress, restarts
 from respool.running.claim import changed_since, checkpoint_in_use, claim
 from respool.running.dataflow import Companions, kafka_source, sink_writer, start_query
 from respool.running.options import RunOptions
-from respool.running.progress import BatchProgress, Event, LeaseLost, QueryEnded, StopRequested, event_listener
+from respool.running.progress import (
+    BatchProgress,
+    Event,
+    LeaseLost,
+    QueryEnded,
+    QueryIdle,
+    StopRequested,
+    event_listener,
+)
 from respool.running.restarts import Restarts, retry_until_answered
+from respool.running.status import Phase, RunStatus
 from respool.settings import Settings
 from respool.spark import failures
 from respool.spark.failures import Failure
@@ -55,6 +65,7 @@ class Runner:
         on_note: Callable[[str], None],
         held: Mapping[str, Lease] | None = None,
         resources: ExitStack | None = None,
+        status: RunStatus | None = None,
     ) -> None:
         """Keep what the queries need; nothing starts yet.
 
@@ -67,6 +78,7 @@ class Runner:
             on_note: Called with everything else that a user should know.
             held: The checkpoints that `holding` holds for this run; it releases them, too.
             resources: Closed after the queries have stopped, such as the Spark application.
+            status: Where the run notes how far it is, for the health server.
         """
         self._resources = resources or ExitStack()
         self._held = held or {}
@@ -86,11 +98,14 @@ class Runner:
         self._failed: list[Failure] = []  # for good
         self._companions: Companions | None = None
         self._stops_requested = 0
+        self._deadline: float | None = None  # of the running batches, after a request to stop
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._stops: list[threading.Thread] = []
         self._claims = ExitStack()
         self._watch = outage.Watch(kafka, on_note, options.patience)
         self._restarts = Restarts(kafka, self._watch, options.patience, on_note)
+        self._status = status or RunStatus()
+        self._status.watch_kafka(lambda: self._watch.down_for)
 
     def __enter__(self) -> "Runner":
         """Return the runner."""
@@ -103,6 +118,7 @@ class Runner:
         trace: TracebackType | None = None,
     ) -> None:
         """Stop immediately what still runs."""
+        self._status.enter(Phase.STOPPING)
         try:
             with self._claims:
                 self._interrupt(list(self._queries))
@@ -147,11 +163,15 @@ class Runner:
         """
         ending = False  # no query is started any more
         stops = 0
+        self._status.enter(Phase.RUNNING)
         while self._queries or self._restarts.waiting():
             event = self._next_event()
+            self._status.loop_turned()
             match event:
                 case BatchProgress():
                     self._report(event)
+                case QueryIdle(name):
+                    self._status.query_idle(name)
                 case LeaseLost(reason):
                     queries = list(self._queries.values())
                     self._queries.clear()
@@ -160,6 +180,7 @@ class Runner:
                 case StopRequested():
                     stops += 1
                     ending = True
+                    self._status.enter(Phase.STOPPING)
                     self._stop(gracefully=stops == 1 and self._watch.down_for is None)
                 case QueryEnded():
                     self._ended(event, ending)
@@ -171,6 +192,8 @@ class Runner:
             if not ending and self._is_over():
                 ending = True
                 self._stop(gracefully=True)
+            if self._queries and self._deadline is not None and time.monotonic() >= self._deadline:
+                self._halt_batches()
             if ending:
                 self._restarts.cancel()
             else:
@@ -182,15 +205,22 @@ class Runner:
     def request_stop(self) -> None:
         """Ask for a stop after the running batch; asked again, immediately. Safe in a signal handler."""
         self._stops_requested += 1
+        if self._options.stop_within is not None and self._deadline is None:
+            self._deadline = time.monotonic() + self._options.stop_within.total_seconds()
         self._events.put(StopRequested())
 
     def _next_event(self) -> Event | None:
+        timeout = _CHECK_INTERVAL_WAITING if self._restarts.waiting() else _CHECK_INTERVAL
+        if self._deadline is not None:
+            timeout = max(min(timeout, self._deadline - time.monotonic()), 0.0)
         try:
-            return self._events.get(timeout=_CHECK_INTERVAL_WAITING if self._restarts.waiting() else _CHECK_INTERVAL)
+            return self._events.get(timeout=timeout)
         except Empty:
-            # An event is lost when its connection is; the query itself has its state.
+            # An event is lost when its connection is; the query itself has its state. Spark counts a query that is to
+            # stop after its batch as ended while that batch still runs.
+            is_stopping = any(thread.is_alive() for thread in self._stops)
             for name, query in self._queries.items():
-                if not query.isActive:
+                if not is_stopping and not query.isActive:
                     return QueryEnded(name, str(query.runId))
             return None
 
@@ -214,6 +244,7 @@ class Runner:
         error = query.exception()
         if error is None:
             self._restarts.query_finished(event.name)
+            self._status.query_ended(event.name)
             return
         self._fail(failures.classify(event.name, error, self._checkpoints[event.name]), ending)
 
@@ -221,9 +252,12 @@ class Runner:
         """Plan the restart of a query that has failed, or count it as failed for good."""
         if self._restarts.add(failure, ending):
             self._fail_for_good(failure)
+        else:
+            self._status.query_waits(failure.pipeline, failure.cause.value)
 
     def _fail_for_good(self, failure: Failure) -> None:
         self._failed.append(failure)
+        self._status.query_failed(failure.pipeline, failure.cause.value)
         if self._queries or self._restarts.waiting():  # otherwise it is raised now
             self._on_note(failure.message)
 
@@ -247,6 +281,7 @@ class Runner:
             return
         self._newest[batch.pipeline] = batch.batch
         self._restarts.batch_finished(batch.pipeline)
+        self._status.batch_finished(batch)
         if batch.late_rows is not None:
             self._late[batch.pipeline] += batch.late_rows
             batch = replace(batch, late_rows_total=self._late[batch.pipeline])
@@ -309,6 +344,7 @@ class Runner:
                 self._options.trigger_of(pipeline),
                 require_key=True,
             )
+            self._status.query_started(name)
         except RespoolError:
             raise
         except Exception as error:
@@ -322,6 +358,15 @@ class Runner:
             self._stops += restarts.stop_gracefully(self._queries.values(), self._spark)
         else:
             self._interrupt(list(self._queries))
+
+    def _halt_batches(self) -> None:
+        """Interrupt the batches that have not ended within the time for a stop; the next start repeats them."""
+        assert self._options.stop_within is not None
+        limit = outage.duration(self._options.stop_within.total_seconds())
+        self._on_note(f"{', '.join(sorted(self._queries))}: the batch has not ended within {limit} and is interrupted.")
+        queries = list(self._queries.values())
+        self._queries.clear()
+        restarts.halt(queries)
 
     def _interrupt(self, names: Sequence[str]) -> None:
         """Stop queries without waiting for their batches; those that hang in an outage end with Spark."""

@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from respool.errors import SettingsError
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQueryProgress
@@ -232,9 +234,9 @@ def stop_after_batch(query: "StreamingQuery", spark: "SparkSession") -> None:
 
 
 def query_listener(
-    on_progress: "Callable[[StreamingQueryProgress], None]", on_end: Callable[[str], None]
+    on_progress: "Callable[[StreamingQueryProgress], None]", on_idle: Callable[[], None], on_end: Callable[[str], None]
 ) -> "StreamingQueryListener":
-    """Return a listener that gets the progress of each batch, and the run id of a query that has ended.
+    """Return a listener that gets the progress of each batch, that there is no new record, and the run id at the end.
 
     pyspark's own listener asks the JVM for each part of an event by a separate call, two hundred for a batch. The JSON
     of an event has all parts in one call.
@@ -255,7 +257,8 @@ def query_listener(
             on_progress(listener.StreamingQueryProgress.fromJson(json.loads(event.progress().json())))
 
         def onQueryIdle(self, event: Any) -> None:
-            """Nothing to report."""
+            """Pass on that there is nothing to read, which Spark reports every ten seconds."""
+            on_idle()
 
         def onQueryTerminated(self, event: Any) -> None:
             """Pass the end on."""
@@ -305,7 +308,12 @@ class HadoopPath:
     """
 
     def __init__(self, spark: "SparkSession", location: str) -> None:
-        """Find the filesystem of a path or URL."""
+        """Find the filesystem of a path or URL; raise SettingsError over Spark Connect, which has no JVM to ask."""
+        if not hasattr(spark, "_jsparkSession"):
+            raise SettingsError(
+                f"{location} cannot be checked over Spark Connect: that needs Spark's JVM. Run this with a JVM of its "
+                "own, without SPARK_REMOTE and with --master 'local[*]' or a cluster."
+            )
         jvm: Any = spark._jvm
         self._jvm = jvm
         self._path = jvm.org.apache.hadoop.fs.Path(location)

@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from respool.errors import SettingsError
 from respool.local import jars
 from respool.settings import Settings
-from respool.spark import class_archive, gateway, internals, jvm_classes
+from respool.spark import class_archive, connect, gateway, internals, jvm_classes
 from respool.storage import lease
 
 if TYPE_CHECKING:
@@ -65,10 +64,23 @@ _VERBOSE = (
     "org.apache.kafka.clients.consumer.internals.ClassicKafkaConsumer",
     "org.apache.kafka.clients.consumer.internals.SubscriptionState",
 )
+# A warning as the other lines of a run are with log_format = "json".
+_JSON_LINE = (
+    """{"time":"%d{yyyy-MM-dd'T'HH:mm:ss.SSS}{UTC}Z","level":"%level{WARN=warning,lowerCase=true}","""
+    """"logger":"spark.%c{1}","message":"%enc{%m}{JSON}"}%n%ex{0}"""
+)
 _PATIENCE = 20.0  # seconds
 
 # Every run imports this module. A JVM that pyspark already uses, as under spark-submit, holds checkpoints, too.
 lease.register_jvm(internals.running_jvm)
+
+
+@contextmanager
+def any_session(settings: Settings) -> "Iterator[SparkSession]":
+    """Yield a session on the Spark Connect server that is named, or start Spark: for what needs no JVM."""
+    address = connect.server_of(settings)
+    with spark_session(settings) if address is None else connect.connect_session(address) as session:
+        yield session
 
 
 @contextmanager
@@ -84,8 +96,9 @@ def spark_session(settings: Settings, patience: float = _PATIENCE) -> "Iterator[
 
     Raises:
         MachineError: The JVM did not start, or was killed meanwhile.
+        SettingsError: Spark Connect is asked for.
     """
-    refuse_connect(settings.spark)
+    connect.refuse(settings)
     # Without it, stateful workers use the first python3 of the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -128,31 +141,10 @@ def _kept_interrupt_handler() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def refuse_connect(spark: Mapping[str, str]) -> None:
-    """Raise SettingsError when pyspark would start a client of Spark Connect in place of a JVM.
-
-    Args:
-        spark: Spark's settings.
-    """
-    variables = {name: os.environ.get(name, "") for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")}
-    variables["SPARK_API_MODE"] = os.environ.get("SPARK_API_MODE", "").lower().replace("classic", "")
-    variables["SPARK_CONNECT_MODE"] = os.environ.get("SPARK_CONNECT_MODE", "").replace("0", "")
-    if name := next((name for name, value in variables.items() if value), None):
-        raise SettingsError(
-            f"The variable {name} is set, for Spark Connect; respool starts its own Spark and needs its JVM. "
-            f"Run this again without it: env -u {name} respool …"
-        )
-    if "spark.remote" in spark or spark.get("spark.api.mode", "classic") != "classic":
-        raise SettingsError(
-            "The [spark] table asks for Spark Connect (spark.remote or spark.api.mode); respool starts its "
-            "own Spark and needs its JVM. Remove it; name a cluster with --master."
-        )
-
-
 def session_for(spark: "SparkSession", timezone: str, conf: Mapping[str, str]) -> "SparkSession":
     """Return a new session in the same application, with a time zone and settings that apply to it alone."""
-    session = spark.newSession()
-    # A new session starts from the application's settings, not from those of the session it came from.
+    session = connect.separate_session(spark)
+    # A new session of a JVM starts from the application's settings, not from those of the session it came from.
     for name, value in {"spark.sql.session.timeZone": timezone, **conf}.items():
         session.conf.set(name, value)
     return session
@@ -206,6 +198,7 @@ def _logging(settings: Settings) -> Path:
     """Write the configuration of Spark's log: all to a file under the home, actionable warnings to the terminal."""
     folder = settings.logs.absolute()
     folder.mkdir(parents=True, exist_ok=True)
+    as_json = settings.log_format == "json"
     lines = [
         "appender.file.type = RollingFile",
         "appender.file.name = file",
@@ -221,7 +214,7 @@ def _logging(settings: Settings) -> Path:
         "appender.terminal.name = terminal",
         "appender.terminal.target = SYSTEM_ERR",
         "appender.terminal.layout.type = PatternLayout",
-        "appender.terminal.layout.pattern = spark: %m%n%ex{0}",
+        f"appender.terminal.layout.pattern = {_JSON_LINE if as_json else 'spark: %m%n%ex{0}'}",
         # A warning that is repeated every second is shown a few times, then rarely.
         "appender.terminal.filter.burst.type = BurstFilter",
         "appender.terminal.filter.burst.level = warn",
@@ -242,7 +235,7 @@ def _logging(settings: Settings) -> Path:
             f"logger.shown{number}.appenderRef.terminal.ref = terminal",
             f"logger.shown{number}.appenderRef.terminal.level = warn",
         ]
-    file = folder / "log4j2.properties"
+    file = folder / ("log4j2-json.properties" if as_json else "log4j2.properties")
     text = "\n".join(lines) + "\n"
     if not file.is_file() or file.read_text(encoding="utf-8") != text:
         new = file.with_name(f"{file.name}.{os.getpid()}")

@@ -2,86 +2,26 @@
 
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from respool.kafka import producer
 from respool.kafka.cluster import KafkaCluster
-from respool.kafka.producer import Message
 from support.checkpoints import unpack
 from support.processes import children_of, processes_of
+from support.slow_stage import SlowStage, lines_of, until, visit
 
-PATIENCE = 180
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc to look for processes")
 
-
-def until(happened: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def visit(number: int) -> Message:
-    value = f'{{"visit_id": "v{number}", "event_time": "2025-09-04T07:00:00", "page": "home"}}'
-    return Message(b"key", value.encode())
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A folder of its own, with a home in it, and a topic of six records."""
-
-    respool: str
-    folder: Path
-    kafka: KafkaCluster
-    topic: str
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.folder / "home" / "checkpoints" / "slow"
-
-    @contextmanager
-    def command(self, *words: str) -> "Iterator[subprocess.Popen[str]]":
-        """Run a command in a process group of its own, as a shell does; what is left of it is killed."""
-        environ = {
-            **os.environ,
-            "SLOW_PIPELINE_FOLDER": str(self.folder),
-            "SLOW_PIPELINE_TOPIC": self.topic,
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
-        }
-        process = subprocess.Popen(
-            [self.respool, *words, "--home", str(self.folder / "home")],
-            cwd=self.folder,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            yield process
-        finally:
-            for pid in (*children_of(process.pid), process.pid):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            process.communicate(timeout=PATIENCE)
-
-    def run(self, *more: str) -> "AbstractContextManager[subprocess.Popen[str]]":
-        line = ("run", "support.slow_pipeline:slow", "--no-dead-letter", *more)
-        return self.command(*line, "--bootstrap-servers", self.kafka.bootstrap_servers)
+_GRACE = 60  # seconds; of a machine that does nothing else, it takes a few
 
 
 @pytest.fixture
-def stage(respool: str, tmp_path: Path, kafka: KafkaCluster, topic: str) -> Stage:
+def stage(respool: str, tmp_path: Path, kafka: KafkaCluster, topic: str) -> SlowStage:
     producer.produce(kafka, topic, [visit(number) for number in range(6)])
-    return Stage(respool, tmp_path, kafka, topic)
+    return SlowStage(respool, tmp_path, kafka, topic)
 
 
 def lives(pid: int) -> bool:
@@ -92,14 +32,7 @@ def lives(pid: int) -> bool:
         return False
 
 
-def lines_of(process: "subprocess.Popen[str]") -> list[str]:
-    """Return what a process prints until its end."""
-    text, _ = process.communicate(timeout=PATIENCE)
-    assert "Traceback" not in text
-    return text.splitlines()
-
-
-def test_a_signal_to_the_group_while_spark_starts(stage: Stage) -> None:
+def test_a_signal_to_the_group_while_spark_starts(stage: SlowStage) -> None:
     with stage.run() as process:
         until(lambda: bool(children_of(process.pid)))
         time.sleep(0.5)
@@ -111,7 +44,34 @@ def test_a_signal_to_the_group_while_spark_starts(stage: Stage) -> None:
     assert processes_of(stage.folder) == []
 
 
-def test_a_signal_to_the_group_during_a_batch_ends_after_it(stage: Stage) -> None:
+def test_a_signal_at_any_moment_of_the_start_ends_the_run_within_seconds(stage: SlowStage) -> None:
+    for delay in (0.5, 1.5, 2.5, 4.0, 6.0):
+        with stage.run() as process:
+            time.sleep(delay)
+            sent = time.monotonic()
+            (stage.folder / "go").touch()
+            process.terminate()
+            lines = lines_of(process)
+            assert process.returncode == 0, lines
+            assert time.monotonic() - sent < _GRACE, lines
+        assert lines[-1] == "Stopped."
+        assert processes_of(stage.folder) == []
+
+
+def test_a_batch_that_does_not_end_in_time_is_interrupted(stage: SlowStage) -> None:
+    with stage.run("--stop-within", "2s") as process:
+        until((stage.folder / "started-0").exists)
+        process.terminate()
+        sent = time.monotonic()
+        lines = lines_of(process)  # "go" never appears
+        assert process.returncode == 0, lines
+        assert time.monotonic() - sent < _GRACE
+    assert lines[-2:] == ["slow: the batch has not ended within 2 s and is interrupted.", "Stopped."]
+    assert not list((stage.checkpoint / "commits").glob("[0-9]*"))
+    until(lambda: processes_of(stage.folder) == [])
+
+
+def test_a_signal_to_the_group_during_a_batch_ends_after_it(stage: SlowStage) -> None:
     with stage.run() as process:
         until((stage.folder / "started-0").exists)
         for _ in range(2):  # as `timeout` does: to the process, then to its group
@@ -126,7 +86,7 @@ def test_a_signal_to_the_group_during_a_batch_ends_after_it(stage: Stage) -> Non
     assert processes_of(stage.folder) == []
 
 
-def test_a_killed_jvm_is_reported_by_one_message(stage: Stage) -> None:
+def test_a_killed_jvm_is_reported_by_one_message(stage: SlowStage) -> None:
     with stage.run() as process:
         until((stage.folder / "started-0").exists)
         [jvm] = children_of(process.pid)
@@ -140,7 +100,9 @@ def test_a_killed_jvm_is_reported_by_one_message(stage: Stage) -> None:
     until(lambda: processes_of(stage.folder) == [])  # Python workers notice it, too
 
 
-def test_a_run_that_lost_its_lease_ends_in_the_middle_of_a_batch(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_lost_its_lease_ends_in_the_middle_of_a_batch(
+    stage: SlowStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SLOW_PIPELINE_LOSES", "1")
     with stage.run() as process:
         lines = lines_of(process)
@@ -151,7 +113,7 @@ def test_a_run_that_lost_its_lease_ends_in_the_middle_of_a_batch(stage: Stage, m
     until(lambda: processes_of(stage.folder) == [])
 
 
-def test_no_rewind_while_the_jvm_of_a_killed_run_lives(stage: Stage) -> None:
+def test_no_rewind_while_the_jvm_of_a_killed_run_lives(stage: SlowStage) -> None:
     (stage.folder / "go").touch()
     with stage.run() as process:
         until((stage.checkpoint / "commits" / "2").exists)
@@ -167,7 +129,7 @@ def test_no_rewind_while_the_jvm_of_a_killed_run_lives(stage: Stage) -> None:
     assert processes_of(stage.folder) == []
 
 
-def test_a_terminated_command_stops_its_jvm(stage: Stage) -> None:
+def test_a_terminated_command_stops_its_jvm(stage: SlowStage) -> None:
     checkpoint = unpack(stage.folder, "rocksdb")
     with stage.command("state", str(checkpoint)) as process:
         until(lambda: bool(children_of(process.pid)))

@@ -35,6 +35,7 @@ COMMANDS = {
     "run": (
         *("--available-now", "--trigger", "--max-offsets-per-trigger", "--checkpoint", "--console"),
         *("--no-dead-letter", "--timezone", "--master", "--bootstrap-servers", "--home", "--json"),
+        *("--health", "--stop-within", "--log-format"),
         *("Ctrl-C", "module:object"),
     ),
     "demo": ("--list", "--keep"),

@@ -22,6 +22,7 @@ from respool.errors import CheckpointError
 from respool.format import logs
 from respool.locations import OWN, local_path
 from respool.sessions.log import keeps_sessions, sessions_of
+from respool.spark.connect import separate_session
 from respool.spark.failures import innermost_message
 from respool.spark.internals import translate_errors
 
@@ -155,10 +156,12 @@ def _table(
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
-    session = spark.newSession()
+    session = separate_session(spark)
     for name, value in reading.conf.items():
         session.conf.set(name, value)
-    _ = session.streams  # its first use starts the coordinator that state stores report to, for the whole application
+    _ = (
+        session.streams.active
+    )  # its first use starts the coordinator that state stores report to, for the whole application
     frame = session.read.format("statestore").options(**reading.options).load(address)
     if keeps_sessions(frame.schema):
         if reading.changes is not None:

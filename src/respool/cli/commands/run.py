@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from respool.cli.options import BootstrapServers, Home, Json, Master, SavepointsOption, configured_pipelines, load
+from respool.cli.render.log_lines import json_lines, use_json_lines
 from respool.cli.render.output import out_json, print_note
 
 if TYPE_CHECKING:
@@ -66,6 +67,26 @@ def run(
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Stop all pipelines when one fails. Without it, the others continue.")
     ] = False,
+    stop_within: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="How long the running batch may last after Ctrl-C or SIGTERM; then it is interrupted, and repeated by "
+            "the next start.  [default: no limit]",
+        ),
+    ] = None,
+    health: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve /livez and /readyz at this address while the run lasts."),
+    ] = None,
+    log_format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT",
+            help="What is printed to standard error: text, or json for an object a line.  [default: text; "
+            "RESPOOL_LOG_FORMAT]",
+        ),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the pipelines; see `respool pipelines NAME`."),
@@ -89,10 +110,17 @@ def run(
     """
     from respool.operations.run import run as run_pipelines
 
-    settings = load(
-        home=home, bootstrap_servers=bootstrap_servers, timezone=timezone, master=master, savepoints=savepoints
-    )
     with suppress(KeyboardInterrupt):  # a signal before the queries ran, or another while they stopped
+        settings = load(
+            home=home,
+            bootstrap_servers=bootstrap_servers,
+            timezone=timezone,
+            master=master,
+            savepoints=savepoints,
+            log_format=log_format,
+        )
+        if settings.log_format == "json":
+            use_json_lines()
         run_pipelines(
             *configured_pipelines(pipelines, set_ or [], settings),
             checkpoint=checkpoint,
@@ -106,9 +134,11 @@ def run(
             dead_letter=dead_letter,
             give_up_after=give_up_after,
             fail_fast=fail_fast,
+            stop_within=stop_within,
             on_batch=print_json if json else print_line,
-            on_note=print_note,
+            on_note=None if json_lines() is not None else print_note,  # JSON lines have all that is logged
             settings=settings,
+            health=health,
         )
     print_note("Stopped.")
 
@@ -120,5 +150,9 @@ def print_json(progress: "BatchProgress") -> None:
 
 def print_line(progress: "BatchProgress") -> None:
     """Print a batch as text; those of companions, which keep rejected records, are left out."""
-    if not progress.pipeline.startswith("rejected-"):
+    if progress.pipeline.startswith("rejected-"):
+        return
+    if (lines := json_lines()) is not None:
+        lines.emit("info", "respool.run", str(progress), progress.to_json())
+    else:
         print_note(str(progress))

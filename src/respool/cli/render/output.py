@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from shutil import get_terminal_size
 from typing import Any, TextIO
 
+from respool.cli.render.log_lines import json_lines
 from respool.text import UNLIMITED, printable, printable_json, table_lines
 from respool.text import size as size
 
@@ -20,7 +21,18 @@ def width() -> int:
 
 def print_note(message: str) -> None:
     """Print what happens to standard error: standard output is for results."""
-    _print(printable(message), sys.stderr)
+    if (lines := json_lines()) is not None:
+        lines.emit("info", "respool", message)
+    else:
+        _print(printable(message), sys.stderr)
+
+
+def print_error(message: str) -> None:
+    """Print why a command fails."""
+    if (lines := json_lines()) is not None:
+        lines.emit("error", "respool", message)
+    else:
+        print_note(f"error: {message}")
 
 
 def print_result(text: str) -> None:
@@ -109,6 +121,8 @@ class DownloadHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show how many jars are there."""
+        if json_lines() is not None:  # which have all records
+            return
         done, total = getattr(record, "done", None), getattr(record, "total", 0)
         if done is None:
             print_note(record.getMessage())
