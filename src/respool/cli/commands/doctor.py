@@ -1,7 +1,7 @@
 """`respool check`: mistakes in respool.toml and in pipelines, before anything is started."""
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -63,12 +63,24 @@ def doctor(home: Home = None, bootstrap_servers: BootstrapServers = None, json: 
         raise typer.Exit(1)
 
 
-def jars(home: Home = None, json: Json = False) -> None:
-    """Print the jars that Spark needs, for: spark-submit --jars "$(respool jars)". Downloads missing jars first."""
-    from respool.local.jars import spark_jars
+def jars(
+    extra: Annotated[
+        Literal["s3"] | None,
+        typer.Option("--with", help="Add the jars for addresses of this kind.", show_default=False),
+    ] = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Print the jars that Spark needs, for: spark-submit --jars "$(respool jars)". Downloads missing jars first.
 
-    paths = [str(jar) for jar in spark_jars(load(home=home))]
+    They are Spark's Kafka connector, Delta Lake and respool's own classes; with `--with s3` also Hadoop's s3a.
+    """
+    from respool.local.jars import s3_jars, spark_jars
+    from respool.spark.jvm_classes import JAR
+
+    settings = load(home=home)
+    paths = [*spark_jars(settings), JAR, *(s3_jars(settings) if extra else ())]
     if json:
-        out_json(paths)
+        out_json([str(path) for path in paths])
     else:
-        print_result(",".join(paths))
+        print_result(",".join(map(str, paths)))
