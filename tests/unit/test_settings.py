@@ -28,7 +28,10 @@ def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
     settings = load(environ={}, folder=tmp_path)
     assert settings == Settings(home=tmp_path / ".respool")
     assert (settings.master, settings.broker_port, settings.timezone) == ("local[*]", 9092, None)
-    assert (settings.checkpoints, settings.logs) == (tmp_path / ".respool/checkpoints", tmp_path / ".respool/logs")
+    assert (Path(settings.checkpoint_store), settings.logs) == (
+        tmp_path / ".respool/checkpoints",
+        tmp_path / ".respool/logs",
+    )
 
 
 def test_a_flag_wins_over_a_variable_a_variable_over_the_file_the_file_over_the_default(

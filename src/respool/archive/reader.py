@@ -13,6 +13,7 @@ from respool.archive.files import STATISTICS_UNIT, FirstRecord, data_files, is_p
 from respool.archive.table import PARTITION_COLUMNS, Reading, Size, read
 from respool.delta.log import open_table
 from respool.errors import PipelineError
+from respool.locations import for_spark
 from respool.times import Span, epoch_micros, hour_of
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 _HOUR = timedelta(hours=1)
 _FEW = 32  # files that are read without the table: for more, Spark would start a job to list them
-_PLAIN = re.compile(r"/[\w/=. ~@+-]+")  # local paths that Spark does not interpret as patterns
+_PLAIN = re.compile(r"file:/[\w/=. ~@+-]+")  # local paths that Spark does not interpret as patterns
 
 
 class ArchiveReader:
@@ -95,7 +96,7 @@ class ArchiveReader:
         from pyspark.errors import AnalysisException
         from pyspark.sql.types import StructType
 
-        paths = [f"{self.table.rstrip('/')}/{file.path}" for file in self._files if file.overlaps(span)]
+        paths = [f"{for_spark(self.table)}/{file.path}" for file in self._files if file.overlaps(span)]
         if self._schema is None or not 0 < len(paths) <= _FEW or not all(map(_PLAIN.fullmatch, paths)):
             return None
         fields = [field for field in self._schema["fields"] if field["name"] not in PARTITION_COLUMNS]

@@ -11,6 +11,7 @@ from respool.comparing.model import ComparedOutput, DiffRequest
 from respool.comparing.versions import then_version
 from respool.kafka import records, topics
 from respool.kafka.cluster import KafkaCluster
+from respool.locations import for_spark
 from respool.sinks.kafka import batch_header, newest_records
 from respool.sinks.rendering import json_of
 from respool.spark.sql import quote
@@ -112,7 +113,7 @@ def _version_rows(
     from pyspark.sql import functions as F
 
     reader = spark.read.format("delta")
-    table = (reader if version is None else reader.option("versionAsOf", version)).load(side.place)
+    table = (reader if version is None else reader.option("versionAsOf", version)).load(for_spark(side.place))
     zones = (output.timezone for output in sorted((request.a, request.b), key=lambda output: output.kind == "delta"))
     zone = next(filter(None, zones), "UTC")
 

@@ -11,7 +11,16 @@ from respool.checkpoint.planning.request import RewindRequest, ToBatch, copy_ide
 from respool.errors import UnfinishedChangeError
 from respool.locations import OWN, absolute
 from respool.operations.checkpoint import Checkpoint
-from respool.operations.context import OnNote, OnProgress, install_context, locate, note, open_target, sink_position
+from respool.operations.context import (
+    OnNote,
+    OnProgress,
+    install_context,
+    locate,
+    note,
+    open_target,
+    settings_of,
+    sink_position,
+)
 from respool.operations.plans import InstallPlan, ResumePlan
 from respool.savepoint import copying, create, planning
 from respool.savepoint import store as stores
@@ -115,7 +124,7 @@ class Savepoint(StoredSavepoint):
             from respool.spark.session import spark_session
 
             note(f"Starting Spark ({self.settings.master}) …", on_note)
-            with spark_session(self.settings) as session:
+            with spark_session(self.settings, locations=[self.location]) as session:
                 rows, failed = verification.load(session, self)
         return SavepointReport(self.name, tuple(failed), checked.notes, rows)
 
@@ -193,7 +202,7 @@ class Savepoints:
             location: The folder or URL.
             settings: By default from respool.toml and the environment.
         """
-        settings = load() if settings is None else settings
+        settings = settings_of(settings)
         self.settings = settings if location is None else replace(settings, savepoints=str(location))
         self._store = SavepointStore(self.settings.savepoint_store)
 

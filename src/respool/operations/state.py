@@ -119,7 +119,7 @@ class StateQuery:
         if spark is not None:
             return nullcontext(spark)
         note(f"Starting Spark ({self.settings.master}) …", on_note)
-        return spark_session(self.settings)
+        return spark_session(self.settings, locations=[self.reading.root])
 
 
 def state_choices(checkpoint: CheckpointSnapshot) -> StateChoices:

@@ -53,7 +53,7 @@ class RunOptions:
         """Return the checkpoint's folder or URL of a pipeline in this run."""
         if self.checkpoint and not pipeline.is_companion:
             return self.checkpoint
-        return str(settings.checkpoints / pipeline.name)
+        return settings.checkpoint_of(pipeline.name)
 
     def trigger_of(self, pipeline: Pipeline) -> dict[str, bool | str]:
         """Return the trigger of a pipeline in this run, as arguments of Spark's `trigger`."""

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from respool.errors import PipelineError
 from respool.identity import FROM_TEXT, Identity
 from respool.kafka.cluster import KafkaCluster
 from respool.locations import canonical_location
+from respool.settings import Settings
 from respool.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ class WriteContext:
         pipeline: The pipeline's name.
         batch: The id of the micro-batch; None for reprocessed results.
         kafka: The cluster for sinks that write there.
-        home: The folder under which sinks put files of their own.
+        settings: Where tables are that a sink names by a relative path.
         run: The id of the reprocessing run; None for a micro-batch.
     """
 
     pipeline: str
     batch: int | None
     kafka: KafkaCluster
-    home: Path
+    settings: Settings
     run: str | None = None
 
     def headers(self) -> dict[str, str]:
@@ -92,8 +92,8 @@ class IdentifiedSink(Protocol):
 class ReadableSink(Protocol):
     """A place whose results can be read back."""
 
-    def output(self, home: Path) -> SinkOutput:
-        """Return where; `home` is the folder under which sinks put files of their own."""
+    def output(self, settings: Settings) -> SinkOutput:
+        """Return where; the settings have the place of tables that a sink names by a relative path."""
         ...
 
 

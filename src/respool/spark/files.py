@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from respool.locations import scheme_of
+from respool.locations import absolute, local_path
 from respool.spark.internals import HadoopPath
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ def read_delta_commit(spark: "SparkSession", table: str, version: int) -> str | 
 
 def locate_output(output: str) -> str:
     """Return the location of a folder for results: an absolute path, or a URL."""
-    return output if scheme_of(output) is not None else str(Path(output).expanduser().absolute())
+    return absolute(output)
 
 
 def is_occupied(output: str) -> bool:
     """Return whether a path of this machine is a file or a folder that is not empty; for a URL, False."""
-    path = Path(output)
-    return scheme_of(output) is None and (path.is_file() or (path.is_dir() and any(path.iterdir())))
+    path = local_path(output)
+    return path is not None and (path.is_file() or (path.is_dir() and any(path.iterdir())))
 
 
 def is_occupied_for(spark: "SparkSession", output: str) -> bool:

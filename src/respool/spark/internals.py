@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from respool.locations import for_spark
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQueryProgress
@@ -308,7 +310,7 @@ class HadoopPath:
         """Find the filesystem of a path or URL."""
         jvm: Any = spark._jvm
         self._jvm = jvm
-        self._path = jvm.org.apache.hadoop.fs.Path(location)
+        self._path = jvm.org.apache.hadoop.fs.Path(for_spark(location))
         self._filesystem = self._path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
 
     def is_occupied(self) -> bool:

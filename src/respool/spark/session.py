@@ -5,16 +5,17 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from respool.errors import SettingsError
 from respool.local import jars
+from respool.locations import store_of
 from respool.settings import Settings
 from respool.spark import class_archive, gateway, internals, jvm_classes
-from respool.storage import lease
+from respool.storage import lease, object_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,7 +73,9 @@ lease.register_jvm(internals.running_jvm)
 
 
 @contextmanager
-def spark_session(settings: Settings, patience: float = _PATIENCE) -> "Iterator[SparkSession]":
+def spark_session(
+    settings: Settings, patience: float = _PATIENCE, locations: Iterable[str] = ()
+) -> "Iterator[SparkSession]":
     """Start Spark for the length of a `with` block; no process is left behind, except once: see class_archive.
 
     Under spark-submit the JVM runs already: it keeps its own jars and logging, and only settings of a session are set.
@@ -81,6 +84,8 @@ def spark_session(settings: Settings, patience: float = _PATIENCE) -> "Iterator[
     Args:
         settings: Spark's master and its settings, and the home.
         patience: How many seconds the JVM has to end on its own.
+        locations: Folders and URLs that it reads and writes, besides those of the settings: Hadoop's connector is added
+            for the stores among them.
 
     Raises:
         MachineError: The JVM did not start, or was killed meanwhile.
@@ -89,7 +94,7 @@ def spark_session(settings: Settings, patience: float = _PATIENCE) -> "Iterator[
     # Without it, stateful workers use the first python3 of the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    conf = _conf(settings, submitted)
+    conf = _conf(settings, submitted, stores_of(settings, locations))
     if submitted:
         session = _session(conf)
         try:
@@ -158,13 +163,20 @@ def session_for(spark: "SparkSession", timezone: str, conf: Mapping[str, str]) -
     return session
 
 
-def _conf(settings: Settings, submitted: bool) -> dict[str, str]:
+def stores_of(settings: Settings, locations: Iterable[str] = ()) -> set[str]:
+    """Return the object stores that a session needs, by their canonical schemes."""
+    places = (settings.storage, settings.checkpoints, settings.savepoints, settings.archive, *locations)
+    return {store for place in places if place is not None and (store := store_of(place)) is not None}
+
+
+def _conf(settings: Settings, submitted: bool, stores: set[str]) -> dict[str, str]:
+    access = object_store.hadoop_conf(settings, os.environ) if "s3" in stores else {}
     if submitted:
-        return {**_ALWAYS, **settings.spark}
+        return {**_ALWAYS, **access, **settings.spark}
     local = re.match(r"local(\[|$)", settings.master) is not None
-    needed = jars.spark_jars(settings)
+    needed = [*jars.spark_jars(settings), *(jars.s3_jars(settings) if "s3" in stores else ())]
     files = ",".join(str(jar) for jar in (needed if local else (*needed, jvm_classes.JAR)))
-    conf = {**_ALWAYS, **(_LOCAL if local else {}), "spark.master": settings.master, **settings.spark}
+    conf = {**_ALWAYS, **access, **(_LOCAL if local else {}), "spark.master": settings.master, **settings.spark}
     extra = conf.get("spark.jars")
     conf["spark.jars"] = f"{files},{extra}" if extra else files
     conf.setdefault("spark.sql.warehouse.dir", (settings.home / "warehouse").absolute().as_uri())

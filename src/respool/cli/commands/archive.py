@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from respool.cli.options import BROKEN, BootstrapServers, Commands, Home, Json, configured_pipeline, load
+from respool.cli.options import BROKEN, BootstrapServers, Commands, Home, Json, Storage, configured_pipeline, load
 from respool.cli.render.output import out_json, print_note, print_result, throttled, width
 
 app = typer.Typer(
@@ -21,13 +21,14 @@ _DEFAULT = "visits_table"  # as that of respool.Archive
 def show(
     table: TableOption = _DEFAULT,
     hours: Annotated[bool, typer.Option("--hours", help="List the hours of event time, too.")] = False,
+    storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
     """Show what an archive holds: records of each topic partition, gaps, duplicates, hours, files."""
     from respool.operations.archive import Archive
 
-    contents = Archive(table, settings=load(home=home)).contents(on_progress=throttled("files read"))
+    contents = Archive(table, settings=load(storage=storage, home=home)).contents(on_progress=throttled("files read"))
     if json:
         out_json(contents.to_json(hours=hours))
     else:
@@ -53,13 +54,14 @@ def verify(
     ] = None,
     no_kafka: Annotated[bool, typer.Option("--no-kafka", help="Check the table only.")] = False,
     bootstrap_servers: BootstrapServers = None,
+    storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
     """Check that every record is there, once, and every file readable. Exit code 3 when something is wrong."""
     from respool.operations.archive import Archive
 
-    settings = load(home=home, bootstrap_servers=bootstrap_servers)
+    settings = load(storage=storage, home=home, bootstrap_servers=bootstrap_servers)
     archive = Archive(table, settings=settings)
     if fix:
         decoding = configured_pipeline(pipeline, [], settings) if pipeline else None
@@ -83,7 +85,7 @@ def verify(
 
 
 @app.command()
-def optimize(table: TableOption = _DEFAULT, home: Home = None, json: Json = False) -> None:
+def optimize(table: TableOption = _DEFAULT, storage: Storage = None, home: Home = None, json: Json = False) -> None:
     """Make few large files of the many small ones that small batches leave. Queries may run meanwhile.
 
     Every day of event time is a separate commit. An interruption loses no record; the same command compacts the days
@@ -91,7 +93,7 @@ def optimize(table: TableOption = _DEFAULT, home: Home = None, json: Json = Fals
     """
     from respool.operations.archive import Archive
 
-    result = Archive(table, settings=load(home=home)).compact(on_note=print_note)
+    result = Archive(table, settings=load(storage=storage, home=home)).compact(on_note=print_note)
     if json:
         out_json(result.to_json())
     else:

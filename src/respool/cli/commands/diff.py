@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from respool.cli.options import BROKEN, BootstrapServers, Home, Json, Master, Savepoints, load
+from respool.cli.options import BROKEN, BootstrapServers, Home, Json, Master, Savepoints, Storage, load
 from respool.cli.render.output import out_json, print_note, print_result, width
 
 
@@ -50,6 +50,7 @@ def diff(
     master: Master = None,
     savepoints: Savepoints = None,
     bootstrap_servers: BootstrapServers = None,
+    storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
@@ -70,7 +71,9 @@ def diff(
         ignore=ignore or (),
         limit=limit,
         output=output,
-        settings=load(home=home, bootstrap_servers=bootstrap_servers, master=master, savepoints=savepoints),
+        settings=load(
+            storage=storage, home=home, bootstrap_servers=bootstrap_servers, master=master, savepoints=savepoints
+        ),
         on_note=print_note,
     )
     if json:

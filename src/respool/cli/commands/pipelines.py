@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from respool.cli.options import Home, Json, load
+from respool.cli.options import Home, Json, Storage, load
 from respool.cli.render.output import out_json, print_result, table
 from respool.settings import Settings
 
@@ -14,13 +14,14 @@ def pipelines(
         str | None,
         typer.Argument(metavar="NAME", help="Show this pipeline with its parameters; module:object for yours."),
     ] = None,
+    storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
     """List the pipelines: what each reads, does and writes; or show one, with its parameters."""
     from respool.pipeline import registry
 
-    settings = load(home=home)
+    settings = load(storage=storage, home=home)
     names = [name] if name is not None else list(registry.BUILT_IN)
     values = registry.section_values(names, settings.pipelines)
     if name is None:
@@ -43,11 +44,12 @@ def pipelines(
 
 def _summary(name: str, values: dict[str, object], settings: Settings) -> dict[str, Any]:
     from respool.pipeline import registry
+    from respool.storage.open import new_writer
 
     pipeline = registry.find_pipeline(name, values)
-    checkpoint = settings.checkpoints / pipeline.name
-    has_run = (checkpoint / "offsets").is_dir()
-    return {**pipeline.describe(), "has run": has_run, "checkpoint": str(checkpoint)}
+    checkpoint = settings.checkpoint_of(pipeline.name)
+    has_run = bool(new_writer(checkpoint).names("offsets"))
+    return {**pipeline.describe(), "has run": has_run, "checkpoint": checkpoint}
 
 
 def _parameters(name: str, values: dict[str, object]) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from respool.cli.options import (
     Savepoints,
     SinkOption,
     Stopped,
+    Storage,
     Yes,
     load,
     require_answer,
@@ -41,6 +42,7 @@ def promote(
     yes: Yes = False,
     accept_foreign_journal: AcceptForeign = False,
     savepoints: Savepoints = None,
+    storage: Storage = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
     json: Json = False,
@@ -53,7 +55,7 @@ def promote(
     from respool.operations.plans import ResumePlan
 
     require_answer(json, yes, dry_run)
-    settings = load(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
+    settings = load(storage=storage, home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
     checkpoint = Checkpoint(path, settings=settings)
     plan = checkpoint.plan_promote(
         Checkpoint(fork, settings=settings),

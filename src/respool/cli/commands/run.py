@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from respool.cli.options import BootstrapServers, Home, Json, Master, Savepoints, configured_pipelines, load
+from respool.cli.options import BootstrapServers, Home, Json, Master, Savepoints, Storage, configured_pipelines, load
 from respool.cli.render.output import out_json, print_note
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def run(
     master: Master = None,
     savepoints: Savepoints = None,
     bootstrap_servers: BootstrapServers = None,
+    storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
@@ -88,7 +89,12 @@ def run(
     from respool.operations.run import run as run_pipelines
 
     settings = load(
-        home=home, bootstrap_servers=bootstrap_servers, timezone=timezone, master=master, savepoints=savepoints
+        storage=storage,
+        home=home,
+        bootstrap_servers=bootstrap_servers,
+        timezone=timezone,
+        master=master,
+        savepoints=savepoints,
     )
     with suppress(KeyboardInterrupt):  # a signal before the queries ran, or another while they stopped
         run_pipelines(

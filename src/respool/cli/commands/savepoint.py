@@ -18,6 +18,7 @@ from respool.cli.options import (
     Reason,
     SinkOption,
     Stopped,
+    Storage,
     Where,
     Yes,
     load,
@@ -50,6 +51,7 @@ def create(
     sink: SinkOption = None,
     reason: Annotated[str | None, typer.Option(help="Why, for the manifest.")] = None,
     savepoints: SavepointsOption = None,
+    storage: Storage = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
     json: Json = False,
@@ -58,7 +60,7 @@ def create(
     from respool.cli.render import savepoint as render
     from respool.operations.checkpoint import Checkpoint
 
-    store = _savepoints(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
+    store = _savepoints(storage=storage, home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
     checkpoint = Checkpoint(path, settings=store.settings)
     progress = throttled("files copied")
     saved = store.create(checkpoint, name, batch=batch, sink=sink, reason=reason, on_progress=progress)
@@ -69,11 +71,11 @@ def create(
 
 
 @app.command(name="list")
-def list_(savepoints: SavepointsOption = None, home: Home = None, json: Json = False) -> None:
+def list_(savepoints: SavepointsOption = None, storage: Storage = None, home: Home = None, json: Json = False) -> None:
     """List the savepoints, the oldest first."""
     from respool.cli.render import savepoint as render
 
-    store = _savepoints(home=home, savepoints=savepoints)
+    store = _savepoints(storage=storage, home=home, savepoints=savepoints)
     warnings: list[str] = []
     saved = store.list(on_note=warnings.append)
     if json:
@@ -86,11 +88,13 @@ def list_(savepoints: SavepointsOption = None, home: Home = None, json: Json = F
 
 
 @app.command()
-def show(name: Name, savepoints: SavepointsOption = None, home: Home = None, json: Json = False) -> None:
+def show(
+    name: Name, savepoints: SavepointsOption = None, storage: Storage = None, home: Home = None, json: Json = False
+) -> None:
     """Show a savepoint: its batch, offsets, watermark, state, the position of its output, its pipeline."""
     from respool.cli.render import savepoint as render
 
-    savepoint = _savepoints(home=home, savepoints=savepoints)[name]
+    savepoint = _savepoints(storage=storage, home=home, savepoints=savepoints)[name]
     if json:
         out_json({**render.savepoint_json(savepoint), "files": [vars(file) for file in savepoint.manifest.files]})
         return
@@ -106,13 +110,14 @@ def verify(
     ] = False,
     savepoints: SavepointsOption = None,
     master: Master = None,
+    storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
     """Check every byte of a savepoint against its manifest. Exit code 3 when something is broken."""
     from respool.cli.render import savepoint as render
 
-    store = _savepoints(home=home, savepoints=savepoints, master=master)
+    store = _savepoints(storage=storage, home=home, savepoints=savepoints, master=master)
     try:
         savepoint = store[name]
     except (DamagedFileError, UnknownFormatVersionError) as error:
@@ -133,10 +138,11 @@ def delete(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A savepoint's name.")],
     yes: Yes = False,
     savepoints: SavepointsOption = None,
+    storage: Storage = None,
     home: Home = None,
 ) -> None:
     """Delete a savepoint for good. Forks of it are checkpoints of their own, and stay."""
-    store = _savepoints(home=home, savepoints=savepoints)
+    store = _savepoints(storage=storage, home=home, savepoints=savepoints)
     left_over = store.has_leftovers(name)
     if not left_over:
         manifest = store[name].manifest
@@ -153,6 +159,7 @@ def copy(
     target: Annotated[str, typer.Argument(metavar="PATH", help="Folder or URL of the savepoints that it goes to.")],
     new_name: Annotated[str | None, typer.Option("--as", metavar="NAME", help="Another name for the copy.")] = None,
     savepoints: SavepointsOption = None,
+    storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
@@ -160,7 +167,7 @@ def copy(
     from respool.cli.render import savepoint as render
     from respool.operations.savepoints import Savepoints
 
-    store = _savepoints(home=home, savepoints=savepoints)
+    store = _savepoints(storage=storage, home=home, savepoints=savepoints)
     to = Savepoints(target, settings=store.settings)
     copied = store.copy(name, to, new_name=new_name, on_progress=throttled("files copied"))
     if json:
@@ -187,6 +194,7 @@ def restore(
     yes: Yes = False,
     accept_foreign_journal: AcceptForeign = False,
     savepoints: SavepointsOption = None,
+    storage: Storage = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
     json: Json = False,
@@ -195,7 +203,7 @@ def restore(
     from respool.operations.checkpoint import Checkpoint
 
     require_answer(json, yes, dry_run)
-    store = _savepoints(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
+    store = _savepoints(storage=storage, home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
     savepoint, checkpoint = store[name], Checkpoint(path, settings=store.settings)
     plan = checkpoint.plan_restore(
         savepoint,
@@ -218,6 +226,7 @@ def fork(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Finish an interrupted fork without asking.")] = False,
     accept_foreign_journal: AcceptForeign = False,
     savepoints: SavepointsOption = None,
+    storage: Storage = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
     json: Json = False,
@@ -225,7 +234,7 @@ def fork(
     """Create the checkpoint of a second query from the same position, with its own query id; both queries can run."""
     from respool.operations.checkpoint import Checkpoint
 
-    store = _savepoints(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
+    store = _savepoints(storage=storage, home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
     savepoint = store[name]
     plan = savepoint.plan_fork(new_path, allow_data_loss=allow_data_loss)
     checkpoint = Checkpoint(plan.location, settings=store.settings)
