@@ -52,9 +52,10 @@ def session(
         why: What it is started for.
         locations: Folders and URLs that it reads and writes, besides those of the settings.
     """
-    from respool.spark.session import spark_session
+    from respool.spark.session import require_connectors, spark_session, stores_of
 
     if spark is not None:
+        require_connectors(spark, stores_of(settings, locations))
         yield spark
         return
     on_note(f"Starting Spark ({settings.master}) {why}{' ' * bool(why)}…")

@@ -237,6 +237,8 @@ class _Call:
 
         options, settings, note = self.options, self.settings, self.note
         _check(self.pipelines, options, self.savepoint, self.allow_data_loss)
+        for pipeline in self.pipelines:
+            options.checkpoint_of(pipeline, settings)  # raises for a misspelled URL
         require_sound(self.pipelines, settings)
         kafka = cluster(settings)
         outage.wait_until_answers(kafka, options.patience, note)

@@ -300,6 +300,23 @@ def rows_as_table(frame: "DataFrame", rows: int) -> str:
     return table
 
 
+def has_filesystem(spark: "SparkSession", scheme: str) -> bool:
+    """Return whether Hadoop has a filesystem for URLs of a scheme.
+
+    Tested with Spark 4.2.0. Without it, the first access to such a URL fails with a Java exception.
+    """
+    from py4j.protocol import Py4JJavaError
+
+    jvm: Any = spark._jvm
+    try:
+        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(
+            scheme, spark._jsparkSession.sessionState().newHadoopConf()
+        )
+    except Py4JJavaError:
+        return False
+    return True
+
+
 class HadoopPath:
     """A path or URL as Hadoop's filesystems in the JVM see it, with the credentials of the session.
 

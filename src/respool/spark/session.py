@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from respool.errors import SettingsError
+from respool.errors import MachineError, SettingsError
 from respool.local import jars
-from respool.locations import store_of
+from respool.locations import for_spark, scheme_of, store_of
 from respool.settings import Settings
 from respool.spark import class_archive, gateway, internals, jvm_classes
 from respool.storage import lease, object_store
@@ -67,6 +67,11 @@ _VERBOSE = (
     "org.apache.kafka.clients.consumer.internals.SubscriptionState",
 )
 _PATIENCE = 20.0  # seconds
+_CONNECTORS = {
+    "s3": "the jars that `respool jars --with s3` lists",
+    "gs": "the jar gcs-connector (com.google.cloud.bigdataoss)",
+    "abfs": "the jar hadoop-azure (org.apache.hadoop) and what it needs",
+}
 
 # Every run imports this module. A JVM that pyspark already uses, as under spark-submit, holds checkpoints, too.
 lease.register_jvm(internals.running_jvm)
@@ -98,6 +103,7 @@ def spark_session(
     if submitted:
         session = _session(conf)
         try:
+            require_connectors(session, stores_of(settings, locations))
             yield session
         finally:
             session.stop()
@@ -105,6 +111,7 @@ def spark_session(
     with gateway.running_jvm(conf, settings, patience) as jvm:
         session = _session(conf)
         jvm.serve(session)
+        require_connectors(session, stores_of(settings, locations))
         yield session
     if _archives_classes(conf):
         class_archive.make_later()
@@ -167,6 +174,23 @@ def stores_of(settings: Settings, locations: Iterable[str] = ()) -> set[str]:
     """Return the object stores that a session needs, by their canonical schemes."""
     places = (settings.storage, settings.checkpoints, settings.savepoints, settings.archive, *locations)
     return {store for place in places if place is not None and (store := store_of(place)) is not None}
+
+
+def require_connectors(spark: "SparkSession", stores: Iterable[str]) -> None:
+    """Raise MachineError when Spark lacks Hadoop's connector for an object store.
+
+    Args:
+        spark: A session, which may be a caller's own.
+        stores: The canonical schemes of the stores.
+    """
+    for store in sorted(stores):
+        scheme = scheme_of(for_spark(f"{store}://bucket"))
+        assert scheme is not None
+        if not internals.has_filesystem(spark, scheme):
+            raise MachineError(
+                f"Spark has no connector for {scheme}:// addresses. Start it with {_CONNECTORS[store]}, as --jars of "
+                "spark-submit or as spark.jars in the [spark] table of respool.toml."
+            )
 
 
 def _conf(settings: Settings, submitted: bool, stores: set[str]) -> dict[str, str]:

@@ -89,10 +89,20 @@ def s3_access(table: Mapping[str, str], environ: Mapping[str, str]) -> S3Access:
     if bool(keys.get("access_key")) != bool(keys.get("secret_key")):
         lacking = "access_key (AWS_ACCESS_KEY_ID)" if keys.get("secret_key") else "secret_key (AWS_SECRET_ACCESS_KEY)"
         raise SettingsError(f"The credentials for S3 have no {lacking}. Set both the access key and the secret key.")
+    if (
+        keys is table
+        and table.get("access_key")
+        and not table.get("session_token")
+        and environ.get("AWS_SESSION_TOKEN")
+    ):
+        raise SettingsError(
+            "The variable AWS_SESSION_TOKEN is set, and belongs to other credentials than those of the [s3] table; "
+            "delta-rs would use both together. Unset it: env -u AWS_SESSION_TOKEN respool …"
+        )
     access_key, secret_key, token, profile = (keys.get(name) or None for name in _KEYS)
     return S3Access(
         endpoint=endpoint.rstrip("/") if endpoint else None,
-        region=region or None,
+        region=region or ("us-east-1" if endpoint else None),  # what other stores expect in a signature
         path_style=style == "true",
         access_key=access_key,
         secret_key=secret_key,
@@ -131,7 +141,7 @@ def delta_options(url: str) -> dict[str, str]:
         return options
     access = current_s3()
     named = {
-        "aws_endpoint": access.endpoint,
+        "aws_endpoint": access.endpoint if access.path_style else _host_of(url, access.endpoint),
         "aws_region": access.region,
         "aws_access_key_id": access.access_key,
         "aws_secret_access_key": access.secret_key,
@@ -141,6 +151,12 @@ def delta_options(url: str) -> dict[str, str]:
         "allow_http": "true" if access.is_plain else None,
     }
     return options | {name: value for name, value in named.items() if value}
+
+
+def _host_of(url: str, endpoint: str | None) -> str | None:
+    """Return the address of a bucket that has a host name of its own; None on Amazon S3."""
+    scheme, _, host = (endpoint or "").partition("://")
+    return f"{scheme}://{url.partition('://')[2].partition('/')[0]}.{host}" if host else None
 
 
 def hadoop_conf(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:

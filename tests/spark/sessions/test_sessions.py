@@ -17,6 +17,7 @@ from respool.kafka import consumer
 from respool.kafka.cluster import KafkaCluster
 from respool.sessions.packing import bucket_keys
 from respool.sessions.rules import sessions_of
+from respool.settings import Settings
 from respool.sinks.kafka import KafkaSink
 from respool.sinks.protocol import WriteContext
 from respool.storage.open import open_reader

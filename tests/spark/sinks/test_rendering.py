@@ -11,6 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from respool.kafka.cluster import KafkaCluster
+from respool.settings import Settings
 from respool.sinks.delta import DeltaSink
 from respool.sinks.kafka import KafkaSink
 from respool.sinks.protocol import WriteContext

@@ -12,6 +12,7 @@ from respool.errors import CheckpointError, PipelineError, RespoolError, Setting
 from respool.pipeline.parameters import Parameter, parameters_of
 from respool.pipeline.registry import BUILT_IN, find_pipeline, parameters, section_values
 from respool.running.claim import claim
+from respool.settings import Settings
 
 
 @pytest.mark.parametrize("name", list(BUILT_IN))
