@@ -37,7 +37,7 @@ test: check ## Run all tests, on real brokers and real Sparks, in two processes
 TESTS := tests/scenarios tests/kafka tests/spark tests/unit
 
 .PHONY: bench
-bench: $(STAMP) ## Measure respool beside its peers, and write a report (ARGS=--help lists what can be asked for)
+bench: $(STAMP) ## Compare respool with other engines, and write a report (ARGS=--help lists the options)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: chaos

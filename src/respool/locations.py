@@ -117,3 +117,9 @@ def for_spark(location: str) -> str:
     location = canonical_location(location)
     scheme, _, place = location.partition("://")
     return f"{_OF_SPARK.get(scheme, scheme)}://{place}" if place else location
+
+
+def is_occupied(output: str) -> bool:
+    """Return whether a path of this machine is a file or a folder that is not empty; for a URL, False."""
+    path = local_path(output)
+    return path is not None and (path.is_file() or (path.is_dir() and any(path.iterdir())))

@@ -178,7 +178,9 @@ def check_timezone(name: str) -> str:
 def _from_file(file: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     try:
         document = tomllib.loads(read_small_text(file))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise SettingsError(f"{file} is not readable as TOML: it is nested too deep. Flatten it.") from None
+    except ValueError as error:  # not UTF-8, not TOML, or a number with thousands of digits
         raise SettingsError(f"{file} is not readable as TOML: {error}. Correct that line.") from error
     except OSError as error:
         raise SettingsError(f"{file} cannot be read: {error.strerror}. Make it readable, or move it away.") from error

@@ -56,14 +56,15 @@ class Runner:
         self._jobs = jobs
         self._budget = budget
         self._show = show
-        self._failed = ""
+        self._failed = self._why = ""
         self.outcomes: list[Outcome] = []
         self.error = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note the first test that fails; only in a forked process."""
-        if report.failed:
-            self._failed = self._failed or report.nodeid
+        if report.failed and not self._failed:
+            self._failed = report.nodeid
+            self._why = report.longreprtext
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -131,30 +132,31 @@ class Runner:
         cache = Cache({str(item.path) for item in session.items})
         new = [item for item in session.items if str(item.path) not in cache.reaches]
         if new:
-            cache.reaches.update({str(item.path): {} for item in new})
-            measured = self._measured(session, new)
-            for item in new:
-                cache.reaches[str(item.path)][item.nodeid] = measured[item.nodeid]
+            reaches, failed = self._measured(session, new)
+            broken = {item.path for item in new if item.nodeid in failed}
+            sound = [item for item in new if item.path not in broken]
+            cache.reaches.update({str(item.path): {} for item in sound})
+            for item in sound:
+                cache.reaches[str(item.path)][item.nodeid] = reaches[item.nodeid]
             cache.save()
+            if failed:
+                raise BaselineFailed("\n".join(f"{name}\n{why}" for name, why in failed.items()))
         known = {name: reach for reaches in cache.reaches.values() for name, reach in reaches.items()}
         return {item.nodeid: known[item.nodeid] for item in session.items}
 
-    def _measured(self, session: pytest.Session, items: list[pytest.Item]) -> dict[str, Reach]:
+    def _measured(self, session: pytest.Session, items: list[pytest.Item]) -> tuple[dict[str, Reach], dict[str, str]]:
         child = _Child(self._measure, session, items, limit=3600)
         while time.monotonic() < child.deadline and not child.read():
             pass
         child.end()
         if child.result is None:
             raise BaselineFailed("they do not end")
-        reaches, failed = child.result
-        if failed:
-            raise BaselineFailed("\n".join(failed))
-        return reaches  # type: ignore[no-any-return]
+        return child.result  # type: ignore[no-any-return]
 
-    def _measure(self, session: pytest.Session, items: list[pytest.Item]) -> tuple[dict[str, Reach], list[str]]:
-        """Run tests once without a mutant, in a forked process."""
+    def _measure(self, session: pytest.Session, items: list[pytest.Item]) -> tuple[dict[str, Reach], dict[str, str]]:
+        """Run tests once without a mutant, in a forked process; return what they reach, and why some fail."""
         files = {str(ROOT / module): module for module in MODULES}
-        reaches, failed = {}, []
+        reaches, failed = {}, {}
         session.items = items
         for item, following in zip(items, [*items[1:], None], strict=True):
             self._failed = ""
@@ -162,7 +164,7 @@ class Runner:
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             reaches[item.nodeid] = reach
             if self._failed:
-                failed.append(item.nodeid)
+                failed[item.nodeid] = self._why
         return reaches, failed
 
     def _on_mutant(self, session: pytest.Session, items: list[pytest.Item], mutant: Mutant) -> str:

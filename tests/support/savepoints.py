@@ -7,9 +7,8 @@ from respool.checkpoint.planning.request import RewindContext, RewindRequest, To
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.savepoint import install
 from respool.savepoint.create import SavepointRequest, create
-from respool.savepoint.fork import plan_fork
 from respool.savepoint.planning import PlannedInstall
-from respool.savepoint.restore import plan_restore
+from respool.savepoint.restore import plan_fork, plan_restore
 from respool.savepoint.store import SavepointStore, StoredSavepoint
 from respool.sinks.registry import SinkPosition
 from respool.storage.local import LocalReader, LocalWriter

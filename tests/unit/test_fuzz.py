@@ -258,7 +258,8 @@ def _changed(home: Path) -> Subject:
     root = _rewound(home, "changed", finish=True)
     code = {"code": {"a:b": "c"}, "settings": {"x": "y"}}
     run = {"pipeline": "counts", "topic": "visits", "sink": "Kafka topic x", "on_replay": "", "fingerprint": code}
-    fork = {**dict.fromkeys(("savepoint", "location", "checkpoint", "query_id", "sink", "created"), "x"), "batch": 3}
+    fork = {**dict.fromkeys(("savepoint", "location", "checkpoint", "query_id", "sink"), "x"), "batch": 3}
+    fork["created"] = "2025-09-04T07:30:00+00:00"
     identities = {
         "sink_identity": kafka_identity("x").__dict__,
         "results_identity": Windows("10m").identity().__dict__,

@@ -118,6 +118,13 @@ def test_a_file_that_is_not_toml_is_reported_with_the_line(tmp_path: Path, write
         load(environ={}, folder=tmp_path)
 
 
+@pytest.mark.parametrize("value", ["[" * 20_000, "9" * 5_000])
+def test_a_file_that_python_cannot_hold_is_reported(tmp_path: Path, write: Write, value: str) -> None:
+    write(f"home = {value}")
+    with pytest.raises(SettingsError, match="is not readable as TOML"):
+        load(environ={}, folder=tmp_path)
+
+
 def test_a_file_that_is_not_utf8_is_reported(tmp_path: Path, write: Write) -> None:
     write("").write_bytes(b'home = "caf\xe9"')
     with pytest.raises(SettingsError, match="is not readable as TOML"):

@@ -157,6 +157,10 @@ def test_a_note_that_cannot_be_read_is_named(tmp_path: Any, text: str) -> None:
     files.replace(ownership.FORK, b"{}")
     with pytest.raises(CheckpointError, match=r"fork\.json is damaged"):
         ownership.fork_of(files)
+    texts = dict.fromkeys(("savepoint", "location", "checkpoint", "query_id", "sink"), "x")
+    files.replace(ownership.FORK, json.dumps({**texts, "batch": 1, "created": "yesterday"}).encode())
+    with pytest.raises(CheckpointError, match=r"fork\.json is damaged: it: 'created'"):
+        ownership.fork_of(files)
     files.replace(ownership.PROMOTED, b'{"checkpoint": "/x", "journal": "../x"}')
     with pytest.raises(CheckpointError, match=r"promoted\.json is damaged"):
         ownership.promotion_of(files)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from respool.archive.files import DataFile, data_files, open_archive, small_files
 from respool.archive.model import ArchiveContents, HourContents, PartitionContents, UnreadableFile
+from respool.archive.reader import DataFile, data_files, open_archive, small_files
 from respool.archive.table import KEY, Reading
 from respool.kafka.offsets import OffsetSet, TopicPartition, gaps
 

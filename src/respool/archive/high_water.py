@@ -8,10 +8,11 @@ the table is queried.
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from respool.archive.table import PREFIX, read
-from respool.spark.files import read_delta_commit
+from respool.spark.internals import HadoopPath
 from respool.spark.sql import identifier
 from respool.untrusted import Fields, Malformed, parse_json, whole_number
 
@@ -177,3 +178,14 @@ def _from_records(spark: "SparkSession", table: str, version: int) -> ArchivedOf
     place = (F.substring("topic", 1, PREFIX).alias("topic"), "partition")
     rows = read(spark, table, version).groupBy(*place).agg(F.max("offset").alias("end")).collect()
     return ArchivedOffsets(version, {(row.topic, row.partition): row.end for row in rows})
+
+
+def read_delta_commit(spark: "SparkSession", table: str, version: int) -> str | None:
+    """Return a commit of the table's log, or None when that version does not exist yet."""
+    name = f"{table}/_delta_log/{version:020}.json"
+    if table.startswith("/") and Path(name).parent.is_dir():  # quicker than through the JVM
+        try:
+            return Path(name).read_text(encoding="utf-8", errors="replace")  # what is not UTF-8 is not JSON either
+        except FileNotFoundError:
+            return None
+    return HadoopPath(spark, name).read_text()

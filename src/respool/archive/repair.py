@@ -16,8 +16,7 @@ from respool.archive.sink import ArchiveSink, archive_topic
 from respool.archive.table import COLUMNS, KEY, Reading, locate, read
 from respool.checkpoint.ownership import read_run_record
 from respool.decoders.json import JsonDecoder
-from respool.delta.conflicts import retry_on_conflict
-from respool.delta.log import delta_message, open_table
+from respool.delta.log import delta_message, open_table, retry_on_conflict
 from respool.errors import PipelineError
 from respool.format import layout, logs
 from respool.identity import Identity

@@ -6,7 +6,8 @@ _respool/promoted.json   the checkpoint that a fork was promoted to
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import Any, TypeVar
 
 from respool.checkpoint.journal import history
@@ -101,8 +102,12 @@ class ForkRecord:
     checkpoint: str
     query_id: str
     sink: str
-    created: str
+    created: datetime
     sink_identity: Identity | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as it is written to its file."""
+        return {**asdict(self), "created": self.created.isoformat()}
 
 
 @dataclass(frozen=True)
@@ -122,10 +127,10 @@ def fork_of(files: FolderReader) -> ForkRecord | None:
     """Return what a checkpoint is a fork of; None when it is not a fork."""
 
     def read(facts: Fields) -> ForkRecord:
-        names = ("savepoint", "location", "checkpoint", "query_id", "sink", "created")
+        names = ("savepoint", "location", "checkpoint", "query_id", "sink")
         texts = {name: facts.text(name) for name in names}
         sink = _identity(facts, "sink_identity") or protocol.identity_from_text(texts["sink"])
-        return ForkRecord(batch=facts.whole("batch"), sink_identity=sink, **texts)
+        return ForkRecord(batch=facts.whole("batch"), created=facts.time("created"), sink_identity=sink, **texts)
 
     return _note(files, FORK, read)
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from respool.checkpoint import provenance, state_versions
+from respool.checkpoint import state_versions
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.state_versions import StateLoad
 from respool.errors import BatchUnavailableError, CheckpointError
-from respool.format import layout, logs
+from respool.format import layout, logs, model
 from respool.format.model import InclusiveRange, StateStore, intersect, spans, spans_text
 from respool.format.positions import SourceKind, kind_of
 
@@ -62,7 +62,7 @@ def state_loads(checkpoint: CheckpointSnapshot, version: int) -> tuple[list[Stat
     if version == 0:
         return [], {}
     if checkpoint.unknown_provider is not None:
-        raise BatchUnavailableError(provenance.unreadable(checkpoint.unknown_provider))
+        raise BatchUnavailableError(model.unreadable_provider(checkpoint.unknown_provider))
     stores = expected_stores(checkpoint, version)
     bad: dict[str, str] = {}
     while True:
@@ -117,7 +117,7 @@ def earliest(checkpoint: CheckpointSnapshot, same_range: bool = False) -> Earlie
     if not checkpoint.offsets:
         return EarliestBatch(None, "no batch was planned yet")
     if checkpoint.unknown_provider is not None:
-        return EarliestBatch(None, provenance.unreadable(checkpoint.unknown_provider), unknown=True)
+        return EarliestBatch(None, model.unreadable_provider(checkpoint.unknown_provider), unknown=True)
     last = checkpoint.offsets[-1] + (0 if same_range else 1)
     for span in _loadable_everywhere(checkpoint):
         for batch in _candidates(checkpoint, span, last):

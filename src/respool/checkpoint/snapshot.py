@@ -1,16 +1,19 @@
-"""A checkpoint as it was when it was listed."""
+"""A checkpoint as it was when it was listed, and how far its query had read."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, TypeVar
 
-from respool.checkpoint import provenance
 from respool.errors import CheckpointError, CheckpointNotFoundError, UnreadableFileError
-from respool.format import layout, logs, state_schema
+from respool.format import layout, logs, model, state_schema
 from respool.format.model import CommitLogEntry, OffsetLogEntry, StateStore
 from respool.storage.folder import FolderListing, FolderReader, read_error
+from respool.storage.open import open_reader
+from respool.times import EPOCH
 
 T = TypeVar("T")
 
@@ -56,7 +59,7 @@ class CheckpointSnapshot:
         if not any(folder.startswith("state/") for folder in self.folders):
             return None
         try:
-            return provenance.unknown_provider(self.newest_planned().conf)
+            return model.unknown_provider(self.newest_planned().conf)
         except CheckpointError:
             return None
 
@@ -193,3 +196,47 @@ def require_checkpoint(checkpoint: CheckpointSnapshot) -> None:
         content = f"it holds {', '.join(inside[:5])}" + (" …" if inside[5:] else "") if inside else "it is empty"
         problem = f"{content}; expected the file metadata and the folders offsets and commits"
         raise CheckpointNotFoundError(checkpoint.root, problem)
+
+
+@dataclass(frozen=True)
+class QueryPosition:
+    """How far a query has read.
+
+    Attributes:
+        checkpoint: Its checkpoint.
+        batch: Its newest finished batch; None when it has finished none.
+        watermark: The watermark at which that batch ran; None while there was none.
+        ends: The next offset to be read, by topic and partition.
+    """
+
+    checkpoint: str
+    batch: int | None
+    watermark: datetime | None
+    ends: Mapping[tuple[str, int], int]
+
+
+def read_position(files: FolderReader) -> QueryPosition:
+    """Return how far the query of a checkpoint has read."""
+    checkpoint = CheckpointSnapshot(files)
+    if not checkpoint.commits:
+        return QueryPosition(files.root, None, None, {})
+    batch = checkpoint.commits[-1]
+    watermark_ms = checkpoint.planned(batch).watermark_ms
+    watermark = EPOCH + timedelta(milliseconds=watermark_ms) if watermark_ms else None
+    return QueryPosition(files.root, batch, watermark, checkpoint.kafka_ends(batch))
+
+
+def ends_of_batches(checkpoint: str, topic: str, batches: Iterable[int]) -> list[tuple[int, int, int]]:
+    """Return batch, partition and next offset for each of the batches whose file in `offsets` is kept."""
+    snapshot = CheckpointSnapshot(open_reader(checkpoint))
+    return [
+        (batch, partition, end)
+        for batch in batches
+        if snapshot.has("offsets", batch)
+        for partition, end in topic_ends(snapshot.kafka_ends(batch), topic).items()
+    ]
+
+
+def topic_ends(ends: Mapping[tuple[str, int], int], topic: str) -> dict[int, int]:
+    """Return the next offsets of the partitions of a topic."""
+    return {partition: end for (name, partition), end in ends.items() if name == topic}

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from respool.checkpoint import provenance, reachability
+from respool.checkpoint import reachability
 from respool.checkpoint.reachability import EarliestBatch
 from respool.checkpoint.snapshot import CheckpointSnapshot, require_checkpoint
 from respool.errors import CheckpointError
-from respool.format import positions
+from respool.format import model, positions
 from respool.format.model import InclusiveRange, OffsetLogEntry
 from respool.format.positions import SourceRange
 
@@ -137,7 +137,7 @@ def summarize(checkpoint: CheckpointSnapshot, newest: int | None = 100) -> Check
 
 def _untested(checkpoint: CheckpointSnapshot) -> str | None:
     try:
-        return provenance.writer_of(checkpoint.newest_planned()).warning
+        return model.writer_of(checkpoint.newest_planned()).warning
     except CheckpointError:
         return None
 

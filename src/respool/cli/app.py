@@ -12,8 +12,7 @@ from typing import Annotated
 import typer
 
 from respool._version import __version__
-from respool.cli.commands import archive, broker, checkpoint, demo, diff, pipelines, promote, run, savepoint, state
-from respool.cli.commands import doctor as commands_doctor
+from respool.cli.commands import archive, broker, checkpoint, demo, diff, doctor, run, savepoint, state
 from respool.cli.commands import reprocess as commands_reprocess
 from respool.cli.commands import topic as commands_topic
 from respool.cli.options import Commands
@@ -49,7 +48,7 @@ _LONGEST = 300  # characters of an unexpected error's own message
 app = typer.Typer(
     cls=Commands,
     name="respool",
-    help="Run a Spark Structured Streaming pipeline, and run it again: from any micro-batch, for any span of time.",
+    help="Run Spark Structured Streaming pipelines, and replay them: from any micro-batch, or any span of event time.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -76,12 +75,12 @@ def _root(
         os.environ["RESPOOL_DEBUG"] = "1"
 
 
-app.command()(commands_doctor.doctor)
+app.command()(doctor.doctor)
 app.add_typer(broker.app, name="broker")
 app.add_typer(commands_topic.app, name="topic")
 app.command()(commands_topic.generate)
-app.command()(pipelines.pipelines)
-app.command()(commands_doctor.check)
+app.command()(doctor.pipelines)
+app.command()(doctor.check)
 app.command()(run.run)
 app.command()(commands_reprocess.reprocess)
 app.command()(commands_reprocess.audit)
@@ -90,9 +89,9 @@ app.command()(demo.demo)
 app.add_typer(checkpoint.app, name="checkpoint")
 app.command()(state.state)
 app.add_typer(savepoint.app, name="savepoint")
-app.command()(promote.promote)
+app.command()(savepoint.promote)
 app.add_typer(archive.app, name="archive")
-app.command()(commands_doctor.jars)
+app.command()(doctor.jars)
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ class Confirmation:
 
     Attributes:
         dry_run: Only show the plan.
-        yes: Do not ask.
+        yes: Do not ask for confirmation.
         json: Print JSON in place of text.
         accept_foreign_journal: Resume a change whose journal another installation wrote.
     """

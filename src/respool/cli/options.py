@@ -8,8 +8,8 @@ from typer.core import TyperGroup
 
 from respool import settings
 from respool.errors import UsageError
-from respool.kafka.connect import cluster as cluster
-from respool.kafka.connect import connect as connect
+from respool.kafka.topics import cluster as cluster
+from respool.kafka.topics import connect as connect
 from respool.settings import Settings
 from respool.storage import object_store
 
@@ -39,7 +39,7 @@ Home = Annotated[
 ]
 BootstrapServers = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="A Kafka that is already there, in place of the embedded broker."),
+    typer.Option(metavar="HOST:PORT", help="An existing Kafka cluster, instead of the embedded broker."),
 ]
 Storage = Annotated[
     str | None,
@@ -48,7 +48,7 @@ Storage = Annotated[
         help="Folder or URL of checkpoints, savepoints, archives and results.  [default: the home; RESPOOL_STORAGE]",
     ),
 ]
-Savepoints = Annotated[
+SavepointsOption = Annotated[
     str | None,
     typer.Option(
         metavar="PATH",
@@ -56,12 +56,14 @@ Savepoints = Annotated[
     ),
 ]
 Where = Annotated[str, typer.Argument(metavar="PATH", help="A pipeline's name, a folder, or a URL such as s3://…")]
-Reason = Annotated[str | None, typer.Option(help="Why, for the history.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, and stop.")]
+Reason = Annotated[str | None, typer.Option(help="The reason, recorded in the history.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and change nothing.")]
 Stopped = Annotated[
-    bool, typer.Option("--stopped", help="The query has ended, though its checkpoint looks as if it ran.")
+    bool, typer.Option("--stopped", help="The query has stopped, although its checkpoint looks as if it were running.")
 ]
-AllowDataLoss = Annotated[bool, typer.Option("--allow-data-loss", help="Go on though the source has lost records.")]
+AllowDataLoss = Annotated[
+    bool, typer.Option("--allow-data-loss", help="Continue although the source no longer has all records.")
+]
 SinkOption = Annotated[
     str | None,
     typer.Option(
@@ -78,15 +80,15 @@ AcceptForeign = Annotated[
     ),
 ]
 Master = Annotated[str | None, typer.Option(help="Spark's master.  [default: local[*]; RESPOOL_MASTER]")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs in place of text for people.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 PipelineArgument = Annotated[
     str, typer.Argument(metavar="PIPELINE", help="A name of `respool pipelines`, or module:object.")
 ]
-StartArgument = Annotated[str, typer.Argument(metavar="START", help="The span's first moment, in ISO 8601.")]
-EndArgument = Annotated[str, typer.Argument(metavar="END", help="The moment behind the span.")]
+StartArgument = Annotated[str, typer.Argument(metavar="START", help="Start of the span, in ISO 8601.")]
+EndArgument = Annotated[str, typer.Argument(metavar="END", help="End of the span, exclusive, in ISO 8601.")]
 ArchiveOption = Annotated[
     str | None,
     typer.Option(metavar="PATH", help="The archive's table.  [default: the pipeline's, under the home's archive]"),
@@ -96,19 +98,19 @@ LiveCheckpoint = Annotated[
     typer.Option(metavar="PATH", help="The live query's checkpoint.  [default: the pipeline's, under the home]"),
 ]
 Slice = Annotated[
-    str, typer.Option("--slice", metavar="TIME", help="About how much event time is computed in one step.")
+    str, typer.Option("--slice", metavar="TIME", help="How much event time to compute in each step, approximately.")
 ]
 AllowPartial = Annotated[
     bool,
-    typer.Option("--allow-partial", help="Continue though the archive lacks records that the live query has read."),
+    typer.Option("--allow-partial", help="Continue although the archive lacks records that the live query has read."),
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the pipeline, as the live query has it."),
+    typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the pipeline; use the live query's value."),
 ]
 Timezone = Annotated[
     str | None,
-    typer.Option(metavar="ZONE", help="Zone of times that name none, and of results, as for the live query."),
+    typer.Option(metavar="ZONE", help="Time zone of times without an offset, and of results; use the live query's."),
 ]
 BROKEN = 3  # the exit code of `verify` and `audit` when something is broken
 
@@ -141,6 +143,6 @@ def configured_pipelines(names: list[str], assignments: list[str], settings: Set
 
 
 def require_answer(json: bool, yes: bool, dry_run: bool) -> None:
-    """Refuse to ask a program for its consent."""
+    """Refuse to ask for confirmation without a terminal."""
     if json and not (yes or dry_run):
         raise UsageError("--json cannot ask: add --yes or --dry-run")

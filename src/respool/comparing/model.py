@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from respool.checkpoint.position import QueryPosition
+from respool.checkpoint.snapshot import QueryPosition
 from respool.errors import DiffError
 from respool.savepoint.manifest import SavepointManifest
 

@@ -7,9 +7,10 @@ from decimal import Decimal
 from typing import Any
 
 from respool.comparing.model import ComparedOutput, Cutoff, DiffRequest, DiffSummary, RowDifference
-from respool.comparing.versions import unequal
+from respool.comparing.rows import unequal
 from respool.text import UNLIMITED, plural, table_lines
 from respool.times import time_text
+from respool.untrusted import parse_json
 
 _WORDS = {"differ": "differs", "only_a": "only in A", "only_b": "only in B"}
 
@@ -143,7 +144,7 @@ def _key(text: str | None) -> str | None:
     if text is None or not text.startswith("{"):
         return text
     try:
-        key = json.loads(text)
+        key = parse_json(text)
     except ValueError:
         return text
     return _words({name: json.dumps(value, ensure_ascii=False) for name, value in key.items()}, ())

@@ -1,16 +1,18 @@
-"""A Delta table's log, commit by commit.
+"""A Delta table's log, commit by commit, and commits that conflict with other writers.
 
 delta-rs counts versions down from the newest when it lists a table's history, and so misnumbers all commits before a
 commit without commitInfo. Nor does it show which batch a commit holds. Hence the files themselves are read.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from respool.errors import CheckpointError, DamagedFileError
 from respool.locations import absolute, local_path
+from respool.spark.failures import is_delta_conflict
 from respool.storage.folder import read_error
 from respool.storage.object_store import delta_options
 from respool.storage.open import open_reader
@@ -19,10 +21,17 @@ from respool.untrusted import LONG, Fields, Malformed, decimal, parse_json, whol
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
+
 MARK = "respool"  # the key in commitInfo of respool's own commits
 _CHUNK = 32  # commits read at a time
 _HARMLESS = frozenset({"OPTIMIZE", "REORG", "VACUUM START", "VACUUM END"})  # operations that change no row
 _EMPTY = -1  # the version of a table before its first
+
+
+T = TypeVar("T")
+
+_ATTEMPTS = 20
+_LONGEST = 5.0  # seconds between attempts
 
 
 @dataclass(frozen=True)
@@ -156,3 +165,24 @@ def delta_message(error: BaseException) -> str:
     last = message[1] if message else causes[-1]
     whole = last if len(causes) == 1 else f"{causes[0].removeprefix('Kernel error -> ')}: {last}"
     return (whole if len(whole) < 300 else f"{whole[:300]} …").rstrip(".")
+
+
+def retry_on_conflict(
+    write: Callable[[], T], attempts: int = _ATTEMPTS, on_conflict: Callable[[], object] = lambda: None
+) -> T:
+    """Write to a table, again when another writer, live or reprocessing, has changed the same files meanwhile.
+
+    Args:
+        write: Makes one commit; it raises Delta's own error when the commit conflicts with another.
+        attempts: How often it is called at most; after that, its error is raised.
+        on_conflict: Called before each further attempt.
+    """
+    for attempt in range(attempts - 1):
+        try:
+            return write()
+        except Exception as error:
+            if not is_delta_conflict(error):
+                raise
+        on_conflict()
+        time.sleep(min(0.1 * 2**attempt, _LONGEST))
+    return write()

@@ -7,8 +7,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from respool.errors import TopicError
-from respool.kafka.cluster import KafkaCluster, admin_client, broker_error, kafka_error, translate_errors
+from respool.errors import BrokerError, TopicError
+from respool.kafka.cluster import (
+    KafkaCluster,
+    admin_client,
+    broker_error,
+    check_embedded,
+    kafka_error,
+    translate_errors,
+)
+from respool.settings import Settings
 from respool.text import did_you_mean
 
 TIMEOUT = 15.0  # seconds for a request to the broker
@@ -190,3 +198,45 @@ def _wait_for(kafka: KafkaCluster, name: str, *, exists: bool) -> None:
         time.sleep(0.02)
     problem = "has no leader yet" if exists else "still exists"
     raise TopicError(f"The topic '{name}' {problem} after {TIMEOUT:.0f} seconds. See: respool broker status.")
+
+
+def connect(settings: Settings) -> KafkaCluster:
+    """Return the Kafka of these settings, once a broker answers there."""
+    kafka = cluster(settings)
+    if not is_reachable(kafka):
+        embedded = not (settings.bootstrap_servers or settings.kafka.get("bootstrap.servers"))
+        step = (
+            "See: respool broker status, respool broker logs."
+            if embedded
+            else "Check the address, and the [kafka] table of respool.toml."
+        )
+        raise BrokerError(f"No Kafka broker answers at {kafka.bootstrap_servers}. {step}")
+    return kafka
+
+
+def cluster(settings: Settings) -> KafkaCluster:
+    """Return the Kafka of these settings without contacting it; the embedded broker must run."""
+    from respool.local import broker
+
+    servers = settings.bootstrap_servers or settings.kafka.get("bootstrap.servers")
+    options = {name: value for name, value in settings.kafka.items() if name != "bootstrap.servers"}
+    if servers:
+        return KafkaCluster(servers, options)
+    check_embedded(options)
+    address = broker.address(settings.home)
+    if address is None:
+        raise BrokerError(
+            f"No broker runs for the home {settings.home}. Start one with: respool broker start, "
+            "or name another Kafka with --bootstrap-servers."
+        )
+    return KafkaCluster(address, options)
+
+
+def connect_if_named(settings: Settings) -> KafkaCluster | None:
+    """Return the Kafka of these settings; None when they name none and no embedded broker runs."""
+    try:
+        return connect(settings)
+    except BrokerError:
+        if settings.bootstrap_servers is not None:
+            raise
+        return None

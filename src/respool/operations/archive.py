@@ -275,7 +275,7 @@ class Archive:
             spark: The session to use; by default one is started if there is anything to merge.
             on_note: Called with each day; by default it is logged.
         """
-        from respool.archive.files import data_files, days_to_compact, open_archive
+        from respool.archive.reader import data_files, days_to_compact, open_archive
         from respool.archive.repair import naming_failures
         from respool.archive.table import optimize
 
@@ -298,7 +298,7 @@ class Archive:
 
     def _kafka(self, wanted: bool) -> "tuple[KafkaCluster | None, str]":
         """Return the cluster, or None and why it cannot be asked."""
-        from respool.kafka.connect import connect
+        from respool.kafka.topics import connect
 
         if not wanted:
             return None, ""

@@ -259,7 +259,7 @@ def sink_position(settings: Settings, sink: str | None) -> "Position":
     from respool.checkpoint.journal.history import query_ids
     from respool.checkpoint.ownership import read_run_record
     from respool.kafka import topics
-    from respool.kafka.connect import connect_if_named
+    from respool.kafka.topics import connect_if_named
     from respool.sinks.registry import SinkPosition, position_of
 
     def end_offsets(topic: str) -> dict[int, int]:
@@ -312,7 +312,7 @@ def _kafka_retention(names: set[str], settings: Settings) -> "KafkaRetention | N
     """Return which offsets of topics Kafka still has; None when no Kafka is named."""
     from respool.checkpoint.planning.request import KafkaRetention
     from respool.kafka import topics
-    from respool.kafka.connect import connect_if_named
+    from respool.kafka.topics import connect_if_named
 
     kafka = connect_if_named(settings)
     if kafka is None:

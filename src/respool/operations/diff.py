@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from respool.comparing.model import ComparedOutput, Cutoff, DiffRequest, Kind, cutoff_after
 from respool.comparing.report import DiffReport
 from respool.errors import BrokerError, CheckpointError, CheckpointNotFoundError, DiffError, UsageError
-from respool.kafka.connect import connect
+from respool.kafka.topics import connect
 from respool.operations.context import OnNote, locate, note_of, session, settings_of
 from respool.settings import Settings
 from respool.times import parse_time
@@ -82,7 +82,8 @@ def diff(
         DiffError: An output does not exist, or the two cannot be compared.
     """
     from respool.comparing.compare import compare
-    from respool.spark.files import is_occupied, is_occupied_for, locate_output
+    from respool.locations import absolute, is_occupied
+    from respool.spark.internals import HadoopPath
 
     settings, note = settings_of(settings), note_of(on_note)
     names = tuple(place if isinstance(place, str) else place.location for place in (a, b))
@@ -102,13 +103,13 @@ def diff(
     request = DiffRequest(*sides, cutoff, tuple(key), tuple(ignore))
     _check(request)
     kafka = locator.kafka if "kafka" in (request.a.kind, request.b.kind) else None
-    place = None if output is None else locate_output(output)
+    place = None if output is None else absolute(output)
     occupied = DiffError(f"{place} already exists. Name a new folder with --output.")
     if place is not None and is_occupied(place):
         raise occupied
     places = [*(side.place for side in sides if side.kind == "delta"), *([place] if place else ())]
     with session(settings, spark, note, locations=places) as active:
-        if place is not None and is_occupied_for(active, place):
+        if place is not None and HadoopPath(active, place).is_occupied():
             raise occupied
         return replace(compare(active, kafka, request, limit, place), output=output)
 
@@ -218,7 +219,7 @@ class OutputLocator:
         return None
 
     def _output(self, files: "FolderReader", run: "RunRecord") -> ComparedOutput:
-        from respool.checkpoint.position import read_position
+        from respool.checkpoint.snapshot import read_position
 
         kind, _, place = run.output.partition(":")
         if kind not in ("kafka", "delta"):
@@ -271,13 +272,13 @@ def cutoff_of_fork(checkpoints: Sequence[str], settings: Settings) -> tuple[Cuto
         try:
             return cutoff_after(read(fork.location).manifest), fork.savepoint
         except (CheckpointError, FileNotFoundError):  # it was deleted since
-            return Cutoff(batch=fork.batch, time=datetime.fromisoformat(fork.created)), fork.savepoint
+            return Cutoff(batch=fork.batch, time=fork.created), fork.savepoint
     return None
 
 
 def _check(request: DiffRequest) -> None:
     """Raise DiffError when two outputs cannot be compared, as far as that is known without a JVM."""
-    from respool.comparing.versions import check_columns, then_version
+    from respool.comparing.rows import check_columns, then_version
 
     if request.a.address == request.b.address:
         raise DiffError(

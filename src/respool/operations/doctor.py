@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from respool.errors import RespoolError
-from respool.kafka.connect import connect
+from respool.kafka.topics import connect
 from respool.settings import Settings
 from respool.text import size
 

@@ -223,17 +223,17 @@ def reprocess(
         on_note: Called with what happens; by default it is logged.
         on_progress: Called with how many slices are done.
     """
+    from respool.locations import absolute
     from respool.reprocessing.job import reprocess as compute
     from respool.reprocessing.runs import Runs, check_run_id
     from respool.reprocessing.target import check_output
-    from respool.spark.files import locate_output
 
     note, settings = note_of(on_note), plan.request.settings
     if run_id is not None:
         check_run_id(run_id)
     kafka = _kafka(plan, required=output is None)
     if output is not None:
-        output = locate_output(output)
+        output = absolute(output)
         if run_id is None:
             check_output(output)
     runs = Runs(settings.home)
@@ -364,7 +364,7 @@ def _on_slice(on_progress: OnProgress | None, plan: ReprocessPlan) -> "OnSlice":
 
 
 def _kafka(plan: ReprocessPlan, *, required: bool) -> "KafkaCluster | None":
-    from respool.kafka.connect import connect
+    from respool.kafka.topics import connect
 
     try:
         return connect(plan.request.settings)

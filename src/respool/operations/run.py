@@ -191,7 +191,7 @@ def run(
         RespoolError: A pipeline, its topic or its checkpoint cannot be used. Nothing runs then.
     """
     from respool.running.options import RunOptions
-    from respool.running.stopping import stopping_on_signals
+    from respool.running.restarts import stopping_on_signals
 
     settings = settings_of(settings)
     options = RunOptions(
@@ -230,7 +230,7 @@ class _Call:
     def prepare(self) -> "tuple[Runner, Callable[[], None]]":
         """Return a runner, and what starts its queries. Whatever can be refused without Spark is refused here."""
         from respool.kafka import outage, topics
-        from respool.kafka.connect import cluster
+        from respool.kafka.topics import cluster
         from respool.operations.check import require_sound
         from respool.running.claim import check, holding
         from respool.running.runner import Runner

@@ -23,7 +23,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from respool.pipeline.canonical import canonical_text
+from respool.identity import canonical_text
 
 _DIGITS = 16  # of a digest, in hexadecimal
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from respool.errors import CheckpointError, SettingsError
-from respool.identity import results_from_text
-from respool.pipeline.canonical import canonical_text
+from respool.identity import canonical_text, results_from_text
 from respool.pipeline.code_digest import collect_code, digest
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.results import text_of

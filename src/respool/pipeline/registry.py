@@ -19,7 +19,7 @@ BUILT_IN: Mapping[str, str] = {
     "sessions": "respool.visits.sessions:sessions",
     "browser-stats-stateless": "respool.visits.browsers:browser_stats_stateless",
     "browser-stats-stateful": "respool.visits.browsers:browser_stats_stateful",
-    "micro-batch": "respool.visits.micro_batch:micro_batch",
+    "micro-batch": "respool.visits.counts:micro_batch",
 }
 
 

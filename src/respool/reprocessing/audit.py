@@ -6,7 +6,7 @@ from datetime import timedelta, timezone
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from respool.checkpoint.position import ends_of_batches
+from respool.checkpoint.snapshot import ends_of_batches
 from respool.errors import ReprocessError
 from respool.pipeline.results import Sessions, Windows
 from respool.reprocessing.audit_report import AuditDifference, AuditReport

@@ -12,6 +12,7 @@ from respool.reprocessing.comparison import DIFFERENT, Verdict
 from respool.reprocessing.plan import ReprocessPlan, results_of
 from respool.text import UNLIMITED, plural, table_lines
 from respool.times import Span
+from respool.untrusted import Malformed, parse_json
 
 
 @dataclass(frozen=True)
@@ -136,9 +137,13 @@ def _row(plan: ReprocessPlan, difference: AuditDifference) -> dict[str, Any]:
 
 
 def _fields(text: str | None) -> dict[str, Any] | None:
+    """Return the fields of a result; `value` when it is not a JSON object: others can write to its topic, too."""
     if text is None:
         return None
-    value = json.loads(text)
+    try:
+        value = parse_json(text)
+    except Malformed:
+        value = text
     return value if isinstance(value, dict) else {"value": value}
 
 

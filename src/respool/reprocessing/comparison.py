@@ -9,8 +9,7 @@ from respool.errors import ReprocessError
 from respool.pipeline.results import Sessions, Windows
 from respool.reprocessing.computation import Computation, is_open, times, timestamp
 from respool.reprocessing.plan import ReprocessPlan, results_of
-from respool.sinks.protocol import KeyedSink, Sink, WriteContext
-from respool.sinks.rendering import json_of
+from respool.sinks.protocol import KeyedSink, Sink, WriteContext, json_of
 from respool.spark.sql import quote
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from respool.checkpoint.ownership import RunRecord, read_run_record
-from respool.checkpoint.position import read_position, topic_ends
+from respool.checkpoint.snapshot import read_position, topic_ends
 from respool.errors import CheckpointError
 from respool.locations import local_path
 from respool.running.claim import run_record

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from respool.errors import ReprocessError
-from respool.locations import for_spark
+from respool.locations import for_spark, is_occupied
 from respool.reprocessing.plan import ReprocessPlan
 from respool.sinks.console import FunctionSink
 from respool.sinks.delta import DeltaSink
 from respool.sinks.protocol import KeyedSink, WriteContext
-from respool.spark.files import is_occupied, is_occupied_for
 from respool.spark.internals import HadoopPath
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ def check_output(output: str) -> None:
 
 def require_free(spark: "SparkSession", output: str) -> None:
     """Raise ReprocessError when a path or URL is not empty, as Spark sees it."""
-    if is_occupied_for(spark, output):
+    if HadoopPath(spark, output).is_occupied():
         raise _occupied(output)
 
 

@@ -1,11 +1,17 @@
-"""What Spark reports of a batch: the only place that reads StreamingQueryProgress."""
+"""What Spark reports of a batch: the only place that reads StreamingQueryProgress.
 
+A runner waits for events: a finished batch, the end of a query, a request to stop, a lost lease.
+"""
+
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from respool.spark.internals import query_listener
+
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.listener import StreamingQueryProgress
+    from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQueryProgress
 
 
 @dataclass(frozen=True)
@@ -97,3 +103,42 @@ def _watermark(text: str | None) -> datetime | None:
     if text is None or text.startswith("1970-01-01T00:00:00"):
         return None
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class QueryEnded:
+    """A query ended: on its own, by request, or by a failure.
+
+    Attributes:
+        name: The pipeline's name.
+        run: Which run of the query; a query that is restarted has another.
+    """
+
+    name: str
+    run: str
+
+
+@dataclass(frozen=True)
+class StopRequested:
+    """The user wants the run to end; the second time, immediately."""
+
+
+@dataclass(frozen=True)
+class LeaseLost:
+    """Another process may use a checkpoint from now on, for this reason."""
+
+    reason: str
+
+
+Event = BatchProgress | QueryEnded | StopRequested | LeaseLost
+
+
+def event_listener(name: str, put: Callable[[Event], None]) -> "StreamingQueryListener":
+    """Return a listener of Spark that passes the events of a pipeline's query on, from another thread."""
+
+    def on_progress(reported: "StreamingQueryProgress") -> None:
+        batch = from_spark(name, reported)
+        if batch is not None:
+            put(batch)
+
+    return query_listener(on_progress, lambda run: put(QueryEnded(name, run)))

@@ -15,13 +15,11 @@ from respool.kafka import outage, topics
 from respool.kafka.cluster import KafkaCluster
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.fingerprint import summarize_changes
-from respool.running import progress, stopping
+from respool.running import progress, restarts
 from respool.running.claim import changed_since, checkpoint_in_use, claim
-from respool.running.companions import Companions
-from respool.running.dataflow import kafka_source, sink_writer, start_query
-from respool.running.events import Event, LeaseLost, QueryEnded, StopRequested, event_listener
+from respool.running.dataflow import Companions, kafka_source, sink_writer, start_query
 from respool.running.options import RunOptions
-from respool.running.progress import BatchProgress
+from respool.running.progress import BatchProgress, Event, LeaseLost, QueryEnded, StopRequested, event_listener
 from respool.running.restarts import Restarts, retry_until_answered
 from respool.settings import Settings
 from respool.spark import failures
@@ -108,7 +106,7 @@ class Runner:
         try:
             with self._claims:
                 self._interrupt(list(self._queries))
-                stopping.join(self._stops, self._watch)
+                restarts.join(self._stops, self._watch)
                 self._watch.close()
         finally:
             self._resources.__exit__(kind, error, trace)
@@ -157,7 +155,7 @@ class Runner:
                 case LeaseLost(reason):
                     queries = list(self._queries.values())
                     self._queries.clear()
-                    stopping.halt(queries)
+                    restarts.halt(queries)
                     raise CheckpointError(reason)
                 case StopRequested():
                     stops += 1
@@ -326,11 +324,11 @@ class Runner:
 
     def _stop(self, gracefully: bool) -> None:
         if gracefully:
-            self._stops += stopping.stop_gracefully(self._queries.values(), self._spark)
+            self._stops += restarts.stop_gracefully(self._queries.values(), self._spark)
         else:
             self._interrupt(list(self._queries))
 
     def _interrupt(self, names: Sequence[str]) -> None:
         """Stop queries without waiting for their batches; those that hang in an outage end with Spark."""
-        for name in stopping.interrupt({name: self._queries[name] for name in names}, self._watch):
+        for name in restarts.interrupt({name: self._queries[name] for name in names}, self._watch):
             del self._queries[name]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import unquote, urlsplit
 
 from respool.errors import CheckpointError
-from respool.format import compact_log, layout, logs
+from respool.format import layout, logs
 from respool.locations import local_path
 from respool.sinks.address import MoveSinkFiles, ReplayOutcome
 from respool.storage.folder import FolderReader, read_error
@@ -21,7 +21,7 @@ _LOG = "_spark_metadata"
 def replay(folder: str, first_batch: int) -> ReplayOutcome:
     """Return what a file sink will do when the batches from `first_batch` on are replayed."""
     sink, files = f"files in {folder}", _open(folder)
-    entries = compact_log.numbers_by_name(files.names(_LOG))
+    entries = logs.numbers_by_name(files.names(_LOG))
     if not entries:
         raise CheckpointError(
             f"{folder} has no {_LOG}: no file sink of Spark writes there. Name the folder that the query writes to, or "
@@ -34,7 +34,7 @@ def replay(folder: str, first_batch: int) -> ReplayOutcome:
         f"The folder {folder} has the batches up to {newest}: its sink would skip batches {first_batch} to "
         f"{newest} silently, whatever the query's id, and a stateful query would break."
     )
-    before, now = compact_log.files_up_to(entries, first_batch - 1), compact_log.files_up_to(entries, newest)
+    before, now = logs.files_up_to(entries, first_batch - 1), logs.files_up_to(entries, newest)
     if before is None or now is None:
         return ReplayOutcome(sink, "It cannot be restored by respool.", why, _way_out(entries, first_batch))
     kept = _named(files, before)
@@ -61,9 +61,7 @@ def _open(folder: str) -> FolderReader:
 def _way_out(entries: Mapping[str, int], first_batch: int) -> str:
     after = sorted({number + 1 for number in entries.values()})
     possible = [
-        batch
-        for batch in after[:-1]
-        if batch >= first_batch and compact_log.files_up_to(entries, batch - 1) is not None
+        batch for batch in after[:-1] if batch >= first_batch and logs.files_up_to(entries, batch - 1) is not None
     ]
     other = f"Rewind to batch {possible[0]} or a later one, or let" if possible else "Let"
     return (

@@ -8,8 +8,7 @@ from respool.identity import Identity
 from respool.kafka import topics
 from respool.kafka.cluster import KafkaCluster
 from respool.settings import Settings
-from respool.sinks.protocol import SinkOutput, WriteContext, kafka_identity
-from respool.sinks.rendering import json_of
+from respool.sinks.protocol import SinkOutput, WriteContext, json_of, kafka_identity
 from respool.spark.sql import literal, quote
 
 if TYPE_CHECKING:

@@ -111,7 +111,7 @@ def replay_of(
     """
     match sink:
         case DeltaAddress():
-            from respool.sinks.delta_replay import replay
+            from respool.sinks.delta import replay
 
             return replay(sink, query_ids, first_batch, new_query_id)
         case FileAddress(folder):

@@ -235,7 +235,7 @@ class _Note:
             return _Note(
                 fields.text("token"),
                 fields.whole("process", least=1, most=_MAX_PID),
-                fields.text("host"),
+                fields.line("host"),
                 fields.number("renewed"),
                 fields.optional_text("machine") or "",
                 fields.optional_text("started") or "",

@@ -21,9 +21,8 @@ from respool.kafka.cluster import KafkaCluster
 from respool.kafka.producer import Message
 from respool.pipeline.definition import Pipeline
 from respool.running import runner as runner_module
-from respool.running.events import Event, event_listener
 from respool.running.options import RunOptions
-from respool.running.progress import BatchProgress
+from respool.running.progress import BatchProgress, Event, event_listener
 from respool.running.runner import Runner
 from respool.settings import Settings
 from respool.sinks.console import ConsoleSink, FunctionSink

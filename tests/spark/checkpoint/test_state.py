@@ -427,7 +427,7 @@ def test_the_command_shows_chooses_and_writes(
     assert shown[0] == f"State after batch {last}, operator 0 (aggregation)"
     assert shown[2].split() == ["browser", "window.start", "window.end", "count", "max"]
     start = rows[0]["window.start"].astimezone(timezone(timedelta(hours=2)))
-    assert f"{start:%Y-%m-%d %H:%M}+02:00" in shown[3]
+    assert f"{start:%Y-%m-%dT%H:%M}+02:00" in shown[3]
     assert (
         shown[5]
         == f"… and {len(rows) - 1} more of {len(rows)} rows; --limit all shows them, --output FILE writes them."

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from respool.archive import contents
 from respool.archive.contents import read_contents
-from respool.archive.files import DataFile, days_to_compact, small_files
 from respool.archive.kafka_check import KafkaComparison, PartitionInKafka
+from respool.archive.reader import DataFile, days_to_compact, small_files
 from respool.archive.repair import decoder_of
 from respool.archive.table import Reading
 from respool.archive.verify import verify

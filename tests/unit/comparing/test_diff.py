@@ -13,9 +13,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from respool.checkpoint.ownership import read_run_record
-from respool.checkpoint.position import QueryPosition, read_position
+from respool.checkpoint.snapshot import QueryPosition, read_position
 from respool.comparing.model import ComparedOutput, Cutoff, DiffRequest
-from respool.comparing.versions import then_version, unequal
+from respool.comparing.rows import then_version, unequal
 from respool.errors import DiffError
 from respool.operations.diff import OutputLocator, cutoff_of
 from respool.pipeline.definition import Pipeline

@@ -11,10 +11,9 @@ from respool.checkpoint.planning.request import RewindContext, RewindRequest, To
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import CheckpointError
 from respool.savepoint.copying import copy_to
-from respool.savepoint.fork import require_new
 from respool.savepoint.placement import require_place, require_store_place
 from respool.savepoint.promote import plan_promote
-from respool.savepoint.restore import plan_restore
+from respool.savepoint.restore import plan_restore, require_new
 from respool.savepoint.store import SavepointStore, StoredSavepoint
 from respool.storage.local import LocalReader
 from respool.storage.open import open_writer

@@ -18,11 +18,10 @@ from respool.errors import CheckpointError
 from respool.format.model import SourceOffsets
 from respool.format.positions import PartitionRange
 from respool.savepoint.extras import NotIncluded
-from respool.savepoint.fork import plan_fork, require_new
 from respool.savepoint.manifest import SavedFile, SavepointManifest
 from respool.savepoint.planning import PlannedInstall
 from respool.savepoint.promote import plan_promote
-from respool.savepoint.restore import plan_restore
+from respool.savepoint.restore import plan_fork, plan_restore, require_new
 from respool.savepoint.store import StoredSavepoint
 from respool.sinks.registry import SinkPosition
 from respool.storage.local_lock import Process
@@ -52,7 +51,7 @@ def kept(first: int = 0, following: int = 70) -> KafkaRetention:
 
 
 def noted(facts: Any) -> str:
-    return json.dumps(asdict(facts))
+    return json.dumps(facts.to_json() if isinstance(facts, ForkRecord) else asdict(facts))
 
 
 def savepoint(
@@ -372,7 +371,7 @@ def fork_at(
     root: Path, batches: int = 3, committed: int | None = None, query: str = QUERY, more: Any = None
 ) -> CheckpointSnapshot:
     """A fork of the pipeline whose checkpoint is `c`, with an id of its own."""
-    mark = ForkRecord("one", "/store/one", 1, str(root / "c"), query, "topic a", NOW.isoformat())
+    mark = ForkRecord("one", "/store/one", 1, str(root / "c"), query, "topic a", NOW)
     files = {"metadata": f'{{"id":"{OTHER}"}}', FORK: noted(mark)}
     return small_checkpoint.kafka(root / "fork", batches, committed, files | (more or {}))
 
@@ -546,7 +545,7 @@ def test_what_the_fork_did_otherwise_is_noted(
 
 
 def test_only_records_of_kafka_are_compared(tmp_path: Path) -> None:
-    more = {FORK: noted(ForkRecord("one", "/store/one", 1, "", QUERY, "", NOW.isoformat()))}
+    more = {FORK: noted(ForkRecord("one", "/store/one", 1, "", QUERY, "", NOW))}
     fork = written(tmp_path / "fork", files_read(tmp_path, 2) | more)
     there = written(tmp_path / "c", files_read(tmp_path, 5))
     assert promoted(fork, there, tmp_path / "c").notes == ()

@@ -21,8 +21,7 @@ from respool.errors import CheckpointError
 from respool.savepoint import create, install
 from respool.savepoint.copying import copy_to
 from respool.savepoint.create import SavepointRequest
-from respool.savepoint.fork import plan_fork
-from respool.savepoint.restore import plan_restore
+from respool.savepoint.restore import plan_fork, plan_restore
 from respool.savepoint.store import SavepointStore, StoredSavepoint
 from respool.savepoint.verify import verify
 from respool.sinks.registry import SinkPosition

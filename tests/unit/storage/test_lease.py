@@ -230,7 +230,10 @@ def test_a_lease_that_is_renewed_while_it_is_judged_is_left_alone(where: str, mo
     assert note(where)["token"] == "x"
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"token": 1}', b"\xff", b"[" * 100_000])
+CONTROL = json.dumps({"token": "x", "process": 7, "host": "a\x1b[2J", "renewed": 4e9}).encode()
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"token": 1}', b"\xff", b"[" * 100_000, CONTROL])
 def test_a_lease_that_is_not_readable_counts_for_nobody(where: str, content: bytes) -> None:
     RemoteWriter(where).replace(LEASE, content)
     assert lease.holder(where) is None

@@ -1,6 +1,5 @@
 """The inputs of a rewind plan other than the checkpoint itself."""
 
-import json
 import shlex
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ from respool.identity import FROM_TEXT, Identity
 from respool.locations import canonical_location
 from respool.sinks.address import ReplayOutcome
 from respool.storage.local_lock import Process
+from respool.untrusted import Fields, decimal, parse_json
 
 if TYPE_CHECKING:
     from respool.checkpoint.journal.steps import Journal
@@ -246,12 +246,13 @@ def identity_from_words(operation: str, words: str) -> Identity:
 
 def parse_offsets(text: str) -> dict[tuple[str, int], int]:
     """Return offsets by topic and partition from JSON such as `{"visits":{"0":120}}`; raise ValueError for others."""
-    try:
-        topics = json.loads(text)
-        offsets = {(str(t), int(n)): int(o) for t, parts in topics.items() for n, o in parts.items()}
-    except (AttributeError, TypeError) as error:
-        raise ValueError(text) from error
-    if not offsets or any(number < 0 or offset < 0 for (_, number), offset in offsets.items()):
+    topics = Fields(parse_json(text))
+    offsets = {
+        (topic, decimal(partition, "a partition")): offset
+        for topic in topics.names()
+        for partition, offset in topics.whole_by_name(topic).items()
+    }
+    if not offsets:
         raise ValueError(text)
     return offsets
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
-from respool.checkpoint import provenance, reachability
+from respool.checkpoint import reachability
 from respool.checkpoint.journal import history
 from respool.checkpoint.journal.history import query_ids
 from respool.checkpoint.journal.steps import Journal, LogEnds, Move, Prune, Replace, Step, journal_id
@@ -18,7 +18,7 @@ from respool.checkpoint.planning.request import RewindContext, RewindRequest
 from respool.checkpoint.planning.source_trim import SourceLogTrim
 from respool.checkpoint.snapshot import CheckpointSnapshot, require_listed, with_companions
 from respool.errors import CheckpointError, Refusal
-from respool.format import layout, logs, positions
+from respool.format import layout, logs, model, positions
 from respool.format.model import SNAPSHOTS
 from respool.format.positions import SourceRange
 from respool.sinks.address import ReplayOutcome
@@ -175,7 +175,7 @@ def plan_rewind(checkpoint: CheckpointSnapshot, request: RewindRequest, context:
 def _untested(checkpoint: CheckpointSnapshot, batch: int) -> list[str]:
     """Return a warning when an untested Spark version wrote the batch that the query starts from."""
     before = [checkpoint.planned(batch - 1)] if batch > 0 else []
-    writers = (provenance.writer_of(entry) for entry in (*before, checkpoint.newest_planned()))
+    writers = (model.writer_of(entry) for entry in (*before, checkpoint.newest_planned()))
     return [warning for writer in writers if (warning := writer.warning) is not None][:1]
 
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import CheckpointError
-from respool.format import compact_log, logs
+from respool.format import logs
 from respool.storage.folder import read_error
 from respool.storage.open import open_reader
 from respool.untrusted import Malformed, whole_number
@@ -63,7 +63,7 @@ def trim(checkpoint: CheckpointSnapshot, source: str, last: int) -> SourceLogTri
     """Return the change that makes `last` the newest entry of a source's log; -1 empties it."""
     numbers = _numbers(checkpoint, source)
     later = sorted((name for name, number in numbers.items() if number > last), key=lambda n: numbers[n], reverse=True)
-    whole = last >= 0 and compact_log.files_up_to(numbers.keys() - set(later), last) is None
+    whole = last >= 0 and logs.files_up_to(numbers.keys() - set(later), last) is None
     return SourceLogTrim(() if whole else tuple(f"sources/{source}/{name}" for name in later), whole and bool(later))
 
 
@@ -124,4 +124,4 @@ def missing(paths: Iterable[str]) -> Missing:
 
 def _numbers(checkpoint: CheckpointSnapshot, source: str) -> dict[str, int]:
     """Return the files of a source's log, and the number of the newest entry in each."""
-    return compact_log.numbers_by_name(checkpoint.folders.get(f"sources/{source}", ()))
+    return logs.numbers_by_name(checkpoint.folders.get(f"sources/{source}", ()))

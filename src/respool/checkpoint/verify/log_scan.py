@@ -1,4 +1,7 @@
-"""Read all of `offsets` and `commits` once and keep only what checks need: there can be very many files."""
+"""Read all of `offsets` and `commits` once and keep only what checks need: there can be very many files.
+
+The logs of file sources are read on first use: Spark reads them at every start.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -159,3 +162,44 @@ def _back(was: _Marks, now: _Marks) -> str | None:
                 what = f"the log of source {source}" if part == _LOG else "-".join(part)
                 return f"{what}, from {old[part]} to {mark}"
     return None
+
+
+class SourceLogs:
+    """The logs of the file sources; each log file is read on first use, once."""
+
+    def __init__(self, checkpoint: CheckpointSnapshot) -> None:
+        """Keep the checkpoint; nothing is read yet."""
+        self._checkpoint = checkpoint
+        self._known: dict[str, str | None] = {}
+        self.denied: set[str] = set()
+
+    def newest(self, source: str) -> int:
+        """Return the newest entry of a source's log; -1 when the log is empty."""
+        return max(self._entries(source).values(), default=-1)
+
+    def wrong(self, source: str, last: int) -> tuple[str, str] | None:
+        """Return a log file that Spark could not read if `last` was the newest entry, and why; None if it could."""
+        folder = f"sources/{source}"
+        names = {name for name, number in self._entries(source).items() if number <= last}
+        for name in logs.expected_files(names, last):
+            path = f"{folder}/{name}"
+            if name not in names:
+                return path, "is missing" if name.endswith(".compact") else f"is missing, and so is {name}.compact"
+            why = self._read(path)
+            if why is not None:
+                return path, why
+        return None
+
+    def _entries(self, source: str) -> dict[str, int]:
+        return logs.numbers_by_name(self._checkpoint.folders.get(f"sources/{source}", ()))
+
+    def _read(self, path: str) -> str | None:
+        if path not in self._known:
+            try:
+                logs.log_entries(path, logs.decode(path, self._checkpoint.files.read(path)))
+                self._known[path] = None
+            except (CheckpointError, OSError) as error:
+                self._known[path] = f"cannot be read: {reason(error)}" if is_denied(error) else reason(error)
+                if is_denied(error):
+                    self.denied.add(path)
+        return self._known[path]

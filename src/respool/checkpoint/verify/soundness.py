@@ -5,13 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from respool.checkpoint import operator_files, provenance, reachability, state_versions
+from respool.checkpoint import operator_files, reachability, state_versions
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.verify import damage as verify_damage
-from respool.checkpoint.verify.log_scan import LogScan
-from respool.checkpoint.verify.source_log import SourceLogs
+from respool.checkpoint.verify.log_scan import LogScan, SourceLogs
 from respool.checkpoint.verify.state_scan import StateScan
-from respool.format import layout
+from respool.format import layout, model
 from respool.format.model import SNAPSHOTS, InclusiveRange, StateFile, StateStore, intersect
 
 
@@ -57,7 +56,7 @@ class CheckpointScan:
         """What respool does not support in the checkpoint, so that no batch can be called sound; None if nothing."""
         provider = self.checkpoint.unknown_provider
         if provider is not None:
-            return provenance.unreadable(provider)
+            return model.unreadable_provider(provider)
         unread = [path for path, bad in self.logs.bad.items() if bad.unknown]
         unread += [flaw.path for flaw in self._flaws if flaw.unknown]
         return f"{unread[0]} has a format version that respool does not support" if unread else None

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
-from respool.checkpoint import operator_files, provenance, reachability, state_versions
+from respool.checkpoint import operator_files, reachability, state_versions
 from respool.checkpoint.operator_files import OperatorFlaw
 from respool.checkpoint.state_versions import StateLoad
 from respool.checkpoint.verify.damage import rewind, unreadable
 from respool.checkpoint.verify.soundness import CheckpointScan, Soundness, by_path, clip, users
 from respool.errors import CheckpointError
 from respool.findings import Finding, note, unchecked
-from respool.format import state_stream
+from respool.format import model, state_stream
 from respool.format.model import SNAPSHOTS, StateFile, StateStore, spans, spans_text
 from respool.text import few, number_range
 
@@ -41,7 +41,7 @@ def provider(known: CheckpointScan) -> Iterator[Finding]:
     """Find out whether respool can read the state at all."""
     name, codec = known.checkpoint.unknown_provider, known.logs.codec
     if name is not None:
-        yield unchecked(f"{provenance.unreadable(name)}. The state was not checked.", _ASK)
+        yield unchecked(f"{model.unreadable_provider(name)}. The state was not checked.", _ASK)
     elif known.checkpoint.stores and not state_stream.is_known(codec):
         what = (
             f"State files are compressed with {codec}, which respool cannot decompress: their content was not checked."

@@ -8,11 +8,14 @@ from respool.cli.options import BROKEN, BootstrapServers, Commands, Home, Json, 
 from respool.cli.render.output import out_json, print_note, print_result, throttled, width
 
 app = typer.Typer(
-    cls=Commands, help="Look after the archive of all records.", no_args_is_help=True, rich_markup_mode=None
+    cls=Commands,
+    help="Inspect, verify, repair and compact the archive of all records.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 TableOption = Annotated[
-    str, typer.Option(metavar="PATH", help="The table; a relative path is one under the home's archive folder.")
+    str, typer.Option(metavar="PATH", help="The table; a relative path is under the home's archive folder.")
 ]
 _DEFAULT = "visits_table"  # as that of respool.Archive
 
@@ -20,7 +23,7 @@ _DEFAULT = "visits_table"  # as that of respool.Archive
 @app.command()
 def show(
     table: TableOption = _DEFAULT,
-    hours: Annotated[bool, typer.Option("--hours", help="List the hours of event time, too.")] = False,
+    hours: Annotated[bool, typer.Option("--hours", help="Also list the hours of event time.")] = False,
     storage: Storage = None,
     home: Home = None,
     json: Json = False,
@@ -40,25 +43,25 @@ def verify(
     table: TableOption = _DEFAULT,
     fix: Annotated[
         bool,
-        typer.Option("--fix", help="Refill what Kafka has and the archive lacks, and remove duplicate records."),
+        typer.Option("--fix", help="Copy missing records from Kafka, and remove duplicate records."),
     ] = False,
     forget_lost_files: Annotated[
         bool,
-        typer.Option("--forget-lost-files", help="With --fix: remove data files that do not exist from the table."),
+        typer.Option("--forget-lost-files", help="With --fix: remove lost data files from the table's log."),
     ] = False,
     pipeline: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="With --fix: decode as this pipeline does, if the table does not record how."
+            metavar="NAME", help="With --fix: decode as this pipeline does, if the table does not record its decoder."
         ),
     ] = None,
-    no_kafka: Annotated[bool, typer.Option("--no-kafka", help="Check the table only.")] = False,
+    no_kafka: Annotated[bool, typer.Option("--no-kafka", help="Do not compare the table with Kafka.")] = False,
     bootstrap_servers: BootstrapServers = None,
     storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Check that every record is there, once, and every file readable. Exit code 3 when something is wrong."""
+    """Check that every record is present once, and every file can be read. Exit code 3 if something is wrong."""
     from respool.operations.archive import Archive
 
     settings = load(storage=storage, home=home, bootstrap_servers=bootstrap_servers)
@@ -86,7 +89,7 @@ def verify(
 
 @app.command()
 def optimize(table: TableOption = _DEFAULT, storage: Storage = None, home: Home = None, json: Json = False) -> None:
-    """Make few large files of the many small ones that small batches leave. Queries may run meanwhile.
+    """Compact small data files into large ones; queries may keep running.
 
     Every day of event time is a separate commit. An interruption loses no record; the same command compacts the days
     that remain.

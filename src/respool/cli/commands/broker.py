@@ -17,7 +17,7 @@ from respool.text import printable
 app = typer.Typer(
     cls=Commands,
     name="broker",
-    help="The embedded Kafka: a broker in the background, for this machine only.",
+    help="The embedded Kafka broker, in the background, for this machine only.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -27,7 +27,7 @@ app = typer.Typer(
 def start(
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="The port to have, or an error.  [default: 9092, or a free one]"),
+        typer.Option(min=1, max=65535, help="The port; an error if it is in use.  [default: 9092, or a free port]"),
     ] = None,
     home: Home = None,
 ) -> None:
@@ -88,8 +88,8 @@ def status(home: Home = None, json: Json = False) -> None:
 
 @app.command()
 def logs(
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 50,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new lines until interrupted.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many lines to print.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Also print new lines, until Ctrl-C.")] = False,
     home: Home = None,
 ) -> None:
     """Show the end of the broker's log."""

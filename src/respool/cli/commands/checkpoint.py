@@ -17,7 +17,7 @@ from respool.cli.options import (
     Home,
     Json,
     Reason,
-    Savepoints,
+    SavepointsOption,
     SinkOption,
     Stopped,
     Storage,
@@ -28,6 +28,7 @@ from respool.cli.options import (
 )
 from respool.cli.render.output import out_json, print_note, print_result, table, throttled
 from respool.errors import UsageError
+from respool.untrusted import is_decimal
 
 if TYPE_CHECKING:
     from respool.operations.checkpoint import Checkpoint
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=Commands,
-    help="Inspect a query's checkpoint, rewind it to an earlier batch, and undo that.",
+    help="Inspect and verify a query's checkpoint, rewind it to an earlier batch, and undo the rewind.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -44,8 +45,8 @@ app = typer.Typer(
 @app.command()
 def show(
     path: Where,
-    batches: Annotated[str, typer.Option(metavar="N|all", help="How many of the newest batches to list.")] = "100",
-    savepoints: Savepoints = None,
+    batches: Annotated[str, typer.Option(metavar="N|all", help="How many batches to list, newest last.")] = "100",
+    savepoints: SavepointsOption = None,
     storage: Storage = None,
     home: Home = None,
     json: Json = False,
@@ -64,12 +65,14 @@ def show(
 @app.command()
 def verify(
     path: Where,
-    quick: Annotated[bool, typer.Option("--quick", help="Look at names and logs only; read no state file.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Check file names and logs only; read no state files.")
+    ] = False,
     storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Check all that a restart relies on. Exit code 3 when something is broken."""
+    """Check everything that a restart relies on. Exit code 3 if something is broken."""
     from respool.cli.render import checkpoint as render
 
     report = _checkpoint(path, storage=storage, home=home).verify(deep=not quick, on_progress=throttled("files read"))
@@ -86,19 +89,21 @@ def rewind(
     path: Where,
     to_batch: Annotated[int | None, typer.Option(min=0, metavar="N", help="The batch to run next.")] = None,
     to_time: Annotated[
-        str | None, typer.Option(metavar="TIME", help="The first batch planned at this time or after it, ISO 8601.")
+        str | None, typer.Option(metavar="TIME", help="The first batch planned at or after this time, in ISO 8601.")
     ] = None,
     to_offsets: Annotated[
         str | None,
-        typer.Option(metavar="JSON", help='The first batch that read at or beyond any: {"visits":{"0":120,"1":95}}.'),
+        typer.Option(
+            metavar="JSON", help='The first batch that read at or beyond any of these: {"visits":{"0":120,"1":95}}.'
+        ),
     ] = None,
-    last: Annotated[int | None, typer.Option(min=1, metavar="K", help="So that the last K batches run again.")] = None,
+    last: Annotated[int | None, typer.Option(min=1, metavar="K", help="Replay the last K batches.")] = None,
     same_range: Annotated[
-        bool, typer.Option("--same-range", help="Run that batch on the very records that it had.")
+        bool, typer.Option("--same-range", help="Replay that batch with exactly the same records.")
     ] = False,
     sink: SinkOption = None,
     restore_sink: Annotated[
-        bool, typer.Option("--restore-sink", help="Bring a Delta or file sink back to where it was, too.")
+        bool, typer.Option("--restore-sink", help="Also roll a Delta or file sink back to its earlier state.")
     ] = False,
     new_query_id: Annotated[bool, typer.Option("--new-query-id", help="Give the query a new id.")] = False,
     allow_data_loss: AllowDataLoss = False,
@@ -107,11 +112,11 @@ def rewind(
         str | None,
         typer.Option(
             metavar="ZONE",
-            help="The zone of a TIME without an offset.  [default: RESPOOL_TIMEZONE, respool.toml, UTC]",
+            help="Time zone of a TIME without an offset.  [default: RESPOOL_TIMEZONE, respool.toml, UTC]",
         ),
     ] = None,
     reason: Reason = None,
-    files_too: Annotated[bool, typer.Option("--files", help="List the files that move, too.")] = False,
+    files_too: Annotated[bool, typer.Option("--files", help="Also list the files that move.")] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     accept_foreign_journal: AcceptForeign = False,
@@ -150,7 +155,7 @@ def undo(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Take the last rewind, restore or promotion back, as long as the query has not run since."""
+    """Undo the last rewind, restore or promotion, unless the query has run since."""
     require_answer(json, yes, dry_run)
     checkpoint = _checkpoint(path, storage=storage, home=home)
     plan = checkpoint.plan_undo(reason=reason)
@@ -159,7 +164,7 @@ def undo(
 
 @app.command()
 def history(path: Where, storage: Storage = None, home: Home = None, json: Json = False) -> None:
-    """List what respool did to a checkpoint: when, why, and what it moved."""
+    """List the changes that respool made to a checkpoint: when, why, and what moved."""
     from respool.cli.render import checkpoint as render
 
     checkpoint = _checkpoint(path, storage=storage, home=home)
@@ -176,16 +181,18 @@ def history(path: Where, storage: Storage = None, home: Home = None, json: Json 
 @app.command()
 def purge(
     path: Where,
-    older_than: Annotated[str, typer.Option(metavar="AGE", help="How old a change must be, as 7d or 12h.")] = "7d",
+    older_than: Annotated[
+        str, typer.Option(metavar="AGE", help="The minimum age of a change, such as 7d or 12h.")
+    ] = "7d",
     dry_run: DryRun = False,
     yes: Yes = False,
     storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Delete for good what old changes moved to _respool/aside, and what interrupted commands left.
+    """Permanently delete what old changes moved to _respool/aside, and what interrupted commands left.
 
-    Those changes cannot be undone from then on.
+    These changes can no longer be undone.
     """
     from respool.cli.render import checkpoint as render
     from respool.times import parse_duration
@@ -242,6 +249,6 @@ def _offsets(text: str) -> dict[str, dict[int, int]]:
 def _count(text: str) -> int | None:
     if text == "all":
         return None
-    if not text.isdecimal() or int(text) == 0:
+    if not is_decimal(text) or int(text) == 0:
         raise UsageError(f"--batches {text}: expected a number above 0, or all")
     return int(text)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def demo(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Scenarios to play.  [default: the main one]")
+        list[str] | None, typer.Argument(metavar="NAME", help="Scenarios to play.  [default: the main scenario]")
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the scenarios.")] = False,
     keep: Annotated[
@@ -29,9 +29,9 @@ def demo(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Play a walk-through live on a separate broker, and check the results.
+    """Play scenarios on a separate Kafka broker, and check the results.
 
-    Exits with 1 when anything differs from what the walk-through promises.
+    Exit code 1 if anything differs from the expected transcript.
     """
     from respool.demo.scenarios import SCENARIOS
 

@@ -1,12 +1,13 @@
-"""`respool check`: mistakes in respool.toml and in pipelines, before anything is started."""
+"""`respool doctor`, `jars`, `check` and `pipelines`: what is installed, configured and defined, before a start."""
 
 from dataclasses import asdict
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from respool.cli.options import BootstrapServers, Home, Json, load
-from respool.cli.render.output import out_json, print_result
+from respool.cli.options import BootstrapServers, Home, Json, Storage, load
+from respool.cli.render.output import out_json, print_result, table
+from respool.settings import Settings
 
 
 def check(
@@ -22,10 +23,11 @@ def check(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Check respool.toml and pipelines, without Spark, Kafka and Java. Exits with 1 if anything is wrong.
+    """Check respool.toml and pipelines without Spark, Kafka or Java. Exit code 1 if anything is wrong.
 
     Of a pipeline: its parameters, topics, schema, event time, output mode, watermark, durations, time zone and key.
-    `run` and `reprocess` check the same before they start Spark. What a transform returns is known to Spark only.
+    `run` and `reprocess` check the same before they start Spark. What a transform returns is checked by Spark when the
+    pipeline starts.
     """
     from respool import settings
     from respool.errors import SettingsError
@@ -49,7 +51,7 @@ def check(
 
 
 def doctor(home: Home = None, bootstrap_servers: BootstrapServers = None, json: Json = False) -> None:
-    """Check this machine: Java, Python, packages, jars, disk, broker. Exits with 1 if anything is broken."""
+    """Check this machine: Java, Python, packages, jars, disk, broker. Exit code 1 if anything is broken."""
     from respool.operations.doctor import examine
 
     checks = examine(load(home=home, bootstrap_servers=bootstrap_servers))
@@ -84,3 +86,55 @@ def jars(
         out_json([str(path) for path in paths])
     else:
         print_result(",".join(map(str, paths)))
+
+
+def pipelines(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="Show this pipeline with its parameters; module:object for yours."),
+    ] = None,
+    storage: Storage = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """List the pipelines: what each reads, does and writes; or show one, with its parameters."""
+    from respool.pipeline import registry
+
+    settings = load(storage=storage, home=home)
+    names = [name] if name is not None else list(registry.BUILT_IN)
+    values = registry.section_values(names, settings.pipelines)
+    if name is None:
+        rows = [_summary(pipeline, values[pipeline], settings) for pipeline in names]
+        if json:
+            out_json(rows)
+        else:
+            table(rows, ("pipeline", "reads", "does", "writes", "has run"), "There are no pipelines.")
+        return
+    summary = _summary(name, values[name], settings)
+    parameters = _parameters(name, values[name])
+    if json:
+        out_json({**summary, "parameters": parameters})
+        return
+    for key, value in summary.items():
+        print_result(f"{key + ':':<12}{'yes' if value is True else 'no' if value is False else value}")
+    print_result("")
+    table(parameters, ("parameter", "value", "default"), "It has no parameters.")
+
+
+def _summary(name: str, values: dict[str, object], settings: Settings) -> dict[str, Any]:
+    from respool.pipeline import registry
+    from respool.storage.open import new_writer
+
+    pipeline = registry.find_pipeline(name, values)
+    checkpoint = settings.checkpoint_of(pipeline.name)
+    has_run = bool(new_writer(checkpoint).names("offsets"))
+    return {**pipeline.describe(), "has run": has_run, "checkpoint": checkpoint}
+
+
+def _parameters(name: str, values: dict[str, object]) -> list[dict[str, Any]]:
+    from respool.pipeline import registry
+
+    return [
+        {"parameter": item.name, "value": values.get(item.name, item.default), "default": item.default}
+        for item in registry.parameters(name)
+    ]

@@ -35,7 +35,7 @@ def reprocess(
         str | None,
         typer.Option(
             metavar="PATH",
-            help="Write to a new folder in place of the pipeline's sink: Parquet if it ends in .parquet, else Delta.",
+            help="Write to a new folder instead of the pipeline's sink: Parquet if it ends in .parquet, else Delta.",
         ),
     ] = None,
     run_id: Annotated[
@@ -43,7 +43,7 @@ def reprocess(
         typer.Option(metavar="ID", help="Name of the run; to resume a run that was stopped.  [default: derived]"),
     ] = None,
     allow_open: Annotated[
-        bool, typer.Option("--allow-open", help="Include what the live query has not closed yet.")
+        bool, typer.Option("--allow-open", help="Include windows and sessions that the live query has not closed yet.")
     ] = False,
     allow_partial: AllowPartial = False,
     slice_: Slice = "1d",
@@ -98,15 +98,13 @@ def audit(
     pipeline: PipelineArgument,
     start: StartArgument,
     end: EndArgument,
-    fix: Annotated[
-        bool, typer.Option("--fix", help="Publish every result that differs again, as the archive says.")
-    ] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Publish the correct result for each difference.")] = False,
     allow_open: Annotated[
         bool,
-        typer.Option("--allow-open", help="The span may reach beyond what is closed; what is open is left out."),
+        typer.Option("--allow-open", help="Allow a span that includes open windows or sessions; they are left out."),
     ] = False,
     allow_partial: AllowPartial = False,
-    limit: Annotated[int, typer.Option(min=0, metavar="N", help="How many differences are printed in full.")] = 100,
+    limit: Annotated[int, typer.Option(min=0, metavar="N", help="How many differences to print.")] = 100,
     slice_: Slice = "1d",
     archive: ArchiveOption = None,
     checkpoint: LiveCheckpoint = None,
@@ -118,10 +116,10 @@ def audit(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Compare what was published of a span with what the archive says, and print what differs.
+    """Compare published results of a span with the archive, and print the differences.
 
-    A result can be wrong, missing or unexpected; the late records behind each are printed. Exit code 3 when
-    something differs and is not fixed.
+    A result can be wrong, missing or unexpected; the late records behind each are printed. Exit code 3 if something
+    differs and is not fixed.
     """
     from respool.operations.reprocess import audit as compare
     from respool.operations.reprocess import plan_reprocess

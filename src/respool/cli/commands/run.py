@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from respool.cli.options import BootstrapServers, Home, Json, Master, Savepoints, Storage, configured_pipelines, load
+from respool.cli.options import (
+    BootstrapServers,
+    Home,
+    Json,
+    Master,
+    SavepointsOption,
+    Storage,
+    configured_pipelines,
+    load,
+)
 from respool.cli.render.output import out_json, print_note
 
 if TYPE_CHECKING:
@@ -21,16 +30,16 @@ def run(
         bool, typer.Option("--available-now", help="Process the available records, then stop.")
     ] = False,
     trigger: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Time from batch to batch, such as 20s; 0s for no pause.")
+        str | None, typer.Option(metavar="TIME", help="Interval between batches, such as 20s; 0s for no pause.")
     ] = None,
     max_offsets_per_trigger: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="The most records that a batch takes.")
+        int | None, typer.Option(min=1, metavar="N", help="The maximum number of records in a batch.")
     ] = None,
     checkpoint: Annotated[
         str | None, typer.Option(metavar="PATH", help="The checkpoint's folder or URL, for a single pipeline.")
     ] = None,
     console: Annotated[
-        bool, typer.Option("--console", help="Print the results, in place of the pipeline's sink.")
+        bool, typer.Option("--console", help="Print the results instead of writing them to the pipeline's sink.")
     ] = False,
     from_savepoint: Annotated[
         str | None,
@@ -42,7 +51,9 @@ def run(
     ] = None,
     allow_data_loss: Annotated[
         bool,
-        typer.Option("--allow-data-loss", help="With --from-savepoint: continue though the source has lost records."),
+        typer.Option(
+            "--allow-data-loss", help="With --from-savepoint: continue although the source no longer has all records."
+        ),
     ] = False,
     sink_suffix: Annotated[
         str | None,
@@ -57,22 +68,22 @@ def run(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="How long to wait for a Kafka that does not answer, and for other causes that may pass, such as 10m. "
+            help="How long to wait for Kafka, and to retry after other transient failures, such as 10m. "
             "[default: no limit; 5m with --available-now]",
         ),
     ] = None,
     fail_fast: Annotated[
-        bool, typer.Option("--fail-fast", help="Stop all pipelines when one has failed; else the others continue.")
+        bool, typer.Option("--fail-fast", help="Stop all pipelines when one fails. Without it, the others continue.")
     ] = False,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the pipelines; see `respool pipelines NAME`."),
     ] = None,
     timezone: Annotated[
-        str | None, typer.Option(metavar="ZONE", help="Zone of event times that name none, and of results.")
+        str | None, typer.Option(metavar="ZONE", help="Time zone of event times without an offset, and of results.")
     ] = None,
     master: Master = None,
-    savepoints: Savepoints = None,
+    savepoints: SavepointsOption = None,
     bootstrap_servers: BootstrapServers = None,
     storage: Storage = None,
     home: Home = None,

@@ -1,4 +1,7 @@
-"""`respool savepoint`: keep a moment of a query, go back to it, start a second query from it. Mostly without a JVM."""
+"""`respool savepoint`: keep a moment of a query, go back to it, start a second query from it. Mostly without a JVM.
+
+`respool promote` makes that second query, a fork, the checkpoint of its pipeline.
+"""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +19,7 @@ from respool.cli.options import (
     Json,
     Master,
     Reason,
+    SavepointsOption,
     SinkOption,
     Stopped,
     Storage,
@@ -24,16 +28,16 @@ from respool.cli.options import (
     load,
     require_answer,
 )
-from respool.cli.options import Savepoints as SavepointsOption
 from respool.cli.render.output import out_json, print_note, print_result, size, table, throttled
 from respool.errors import DamagedFileError, UnknownFormatVersionError
 
 if TYPE_CHECKING:
     from respool.operations.savepoints import Savepoints
 
+
 app = typer.Typer(
     cls=Commands,
-    help="Keep a moment of a query under a name; go back to it, or start a second query from it.",
+    help="Save a query's position and state under a name; restore it, or fork a second query from it.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -44,19 +48,22 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="A savepoint's name, o
 @app.command()
 def create(
     path: Where,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name for it: letters, digits, dots, dashes.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The name: letters, digits, dots, dashes and underscores.")
+    ],
     batch: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="The newest batch in it.  [default: the newest committed]")
+        int | None,
+        typer.Option(min=0, metavar="N", help="The newest batch to include.  [default: the newest committed]"),
     ] = None,
     sink: SinkOption = None,
-    reason: Annotated[str | None, typer.Option(help="Why, for the manifest.")] = None,
+    reason: Annotated[str | None, typer.Option(help="The reason, recorded in the manifest.")] = None,
     savepoints: SavepointsOption = None,
     storage: Storage = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
     json: Json = False,
 ) -> None:
-    """Copy what a start after a batch needs, while the query runs or not. It is there whole, or not at all."""
+    """Copy what a start after a batch needs; the query may be running. A savepoint is complete or does not exist."""
     from respool.cli.render import savepoint as render
     from respool.operations.checkpoint import Checkpoint
 
@@ -106,7 +113,7 @@ def show(
 def verify(
     name: Name,
     load_state: Annotated[
-        bool, typer.Option("--load", help="Also let Spark load all of the state, in a copy of its own.")
+        bool, typer.Option("--load", help="Also let Spark load the whole state, from a temporary copy.")
     ] = False,
     savepoints: SavepointsOption = None,
     master: Master = None,
@@ -114,7 +121,7 @@ def verify(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Check every byte of a savepoint against its manifest. Exit code 3 when something is broken."""
+    """Check every byte of a savepoint against its manifest. Exit code 3 if something is broken."""
     from respool.cli.render import savepoint as render
 
     store = _savepoints(storage=storage, home=home, savepoints=savepoints, master=master)
@@ -141,7 +148,7 @@ def delete(
     storage: Storage = None,
     home: Home = None,
 ) -> None:
-    """Delete a savepoint for good. Forks of it are checkpoints of their own, and stay."""
+    """Delete a savepoint permanently. Its forks are separate checkpoints, and stay."""
     store = _savepoints(storage=storage, home=home, savepoints=savepoints)
     left_over = store.has_leftovers(name)
     if not left_over:
@@ -156,14 +163,14 @@ def delete(
 @app.command()
 def copy(
     name: Name,
-    target: Annotated[str, typer.Argument(metavar="PATH", help="Folder or URL of the savepoints that it goes to.")],
+    target: Annotated[str, typer.Argument(metavar="PATH", help="Folder or URL to copy it to.")],
     new_name: Annotated[str | None, typer.Option("--as", metavar="NAME", help="Another name for the copy.")] = None,
     savepoints: SavepointsOption = None,
     storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Copy a savepoint to another place, such as an object store; every byte is checked on the way."""
+    """Copy a savepoint to another place, such as an object store; every byte is verified."""
     from respool.cli.render import savepoint as render
     from respool.operations.savepoints import Savepoints
 
@@ -182,13 +189,11 @@ def restore(
     path: Where,
     sink: SinkOption = None,
     restore_sink: Annotated[
-        bool, typer.Option("--restore-sink", help="Bring a Delta or file sink back to where it was, too.")
+        bool, typer.Option("--restore-sink", help="Also roll a Delta or file sink back to its earlier state.")
     ] = False,
     allow_data_loss: AllowDataLoss = False,
     stopped: Stopped = False,
-    other_query: Annotated[
-        bool, typer.Option("--other-query", help="The checkpoint is that of another query, and that is meant.")
-    ] = False,
+    other_query: Annotated[bool, typer.Option("--other-query", help="Allow a savepoint of another query.")] = False,
     reason: Reason = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -199,7 +204,7 @@ def restore(
     bootstrap_servers: BootstrapServers = None,
     json: Json = False,
 ) -> None:
-    """Put a checkpoint back to a savepoint. What was there is kept aside: `checkpoint undo` takes this back."""
+    """Restore a checkpoint from a savepoint. Its files move to _respool/aside; `checkpoint undo` moves them back."""
     from respool.operations.checkpoint import Checkpoint
 
     require_answer(json, yes, dry_run)
@@ -252,3 +257,56 @@ def _savepoints(**flags: Any) -> "Savepoints":
     from respool.operations.savepoints import Savepoints
 
     return Savepoints(settings=load(**flags))
+
+
+def promote(
+    fork: Annotated[str, typer.Argument(metavar="FORK", help="The fork's checkpoint: a folder or URL.")],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="The pipeline's checkpoint: its name, a folder or URL.")],
+    keep_as: Annotated[
+        str | None,
+        typer.Option(
+            "--keep-as",
+            metavar="NAME",
+            help="Name of the savepoint that keeps the old checkpoint.  [default: made from the time]",
+        ),
+    ] = None,
+    sink: SinkOption = None,
+    restore_sink: Annotated[
+        bool, typer.Option("--restore-sink", help="Move a file sink's output of the replayed batches aside.")
+    ] = False,
+    allow_data_loss: AllowDataLoss = False,
+    stopped: Stopped = False,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    accept_foreign_journal: AcceptForeign = False,
+    savepoints: SavepointsOption = None,
+    storage: Storage = None,
+    home: Home = None,
+    bootstrap_servers: BootstrapServers = None,
+    json: Json = False,
+) -> None:
+    """Replace a pipeline's checkpoint by a fork of it.
+
+    The old checkpoint is kept as a savepoint; `checkpoint undo` undoes the promotion. Both queries
+    must have stopped. The pipeline continues from the fork's position, and writes to its own output.
+    """
+    from respool.operations.checkpoint import Checkpoint
+    from respool.operations.plans import ResumePlan
+
+    require_answer(json, yes, dry_run)
+    settings = load(storage=storage, home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
+    checkpoint = Checkpoint(path, settings=settings)
+    plan = checkpoint.plan_promote(
+        Checkpoint(fork, settings=settings),
+        keep_as=keep_as,
+        sink=sink,
+        restore_sink=restore_sink,
+        allow_data_loss=allow_data_loss,
+        assume_stopped=stopped,
+        reason=reason,
+    )
+    run = checkpoint.run_record()
+    show_confirm_apply(checkpoint, plan, Confirmation(dry_run, yes, json, accept_foreign_journal))
+    if not (json or dry_run or isinstance(plan, ResumePlan) or run is None):
+        print_result(f"Run it with: respool run {run.pipeline}" + ("" if "/" not in path else f" --checkpoint {path}"))

@@ -8,6 +8,7 @@ import typer
 from respool.cli.options import Home, Json, Master, Storage, Where, load
 from respool.cli.render.output import print_note
 from respool.errors import UsageError
+from respool.untrusted import is_decimal
 
 _SHOWN = 100
 
@@ -15,34 +16,38 @@ _SHOWN = 100
 def state(
     path: Where,
     batch: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="The state after this batch.  [default: the newest finished]")
+        int | None,
+        typer.Option(min=0, metavar="N", help="The state after this batch.  [default: the newest finished batch]"),
     ] = None,
     operator: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="The stateful operator.  [default: the only one]")
+        int | None,
+        typer.Option(min=0, metavar="N", help="The number of the stateful operator.  [default: the only operator]"),
     ] = None,
     store: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A store; of a join also left or right: the rows of that side.")
+        str | None,
+        typer.Option(metavar="NAME", help="A state store. For a join also left or right: the rows of that side."),
     ] = None,
     var: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="A variable of transformWithState.  [default: the only one]"),
+        typer.Option(metavar="NAME", help="A state variable of transformWithState.  [default: the only variable]"),
     ] = None,
     timers: Annotated[bool, typer.Option("--timers", help="The registered timers of transformWithState.")] = False,
     key: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Only rows with this value, as window.start=2024-01-01T01:00Z."),
+        typer.Option(metavar="NAME=VALUE", help="Only rows with this value, such as window.start=2024-01-01T01:00Z."),
     ] = None,
     changes: Annotated[
-        str | None, typer.Option(metavar="FROM..TO", help="What these batches changed, the last one included.")
+        str | None, typer.Option(metavar="FROM..TO", help="What these batches changed, both included.")
     ] = None,
     limit: Annotated[
-        str | None, typer.Option(metavar="N|all", help="How many rows to show.  [default: 100; of an output, all]")
+        str | None, typer.Option(metavar="N|all", help="How many rows to print.  [default: 100; with --output, all]")
     ] = None,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the rows to a new .parquet, .json, .jsonl or .csv file.")
     ] = None,
     timezone: Annotated[
-        str | None, typer.Option(metavar="ZONE", help="Zone of times, shown and given.  [default: the pipeline's]")
+        str | None,
+        typer.Option(metavar="ZONE", help="Time zone of printed and given times.  [default: the pipeline's]"),
     ] = None,
     master: Master = None,
     storage: Storage = None,
@@ -87,7 +92,7 @@ def _limit(text: str | None, output: Path | None) -> int | None:
         raise UsageError("--limit is for what is shown; an output has all rows")
     if text == "all" or text == "0":
         return None
-    if not text.isdecimal():
+    if not is_decimal(text):
         raise UsageError(f"--limit {text}: expected a number, or all")
     return int(text)
 

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from respool.visits.generator import VisitsPlan
 
 
-app = typer.Typer(cls=Commands, help="List, create, fill and read topics.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    cls=Commands, help="List and create topics, produce and read records.", no_args_is_help=True, rich_markup_mode=None
+)
 
 _TAIL = 10
 
@@ -53,10 +55,12 @@ def list_(home: Home = None, bootstrap_servers: BootstrapServers = None, json: J
 @app.command()
 def create(
     name: _Name,
-    partitions: Annotated[int | None, typer.Option(min=1, help="How many.  [default: the broker's own]")] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="Number of partitions.  [default: the broker's setting]")
+    ] = None,
     config: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A setting of the topic, by Kafka's name; repeatable."),
+        typer.Option(metavar="KEY=VALUE", help="A topic setting, by Kafka's name; repeatable."),
     ] = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
@@ -79,7 +83,7 @@ def produce(
     ] = None,
     key_separator: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="What stands between key and value; a line without it has no key."),
+        typer.Option(metavar="TEXT", help="Separator of key and value; a line without it has no key."),
     ] = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
@@ -109,18 +113,18 @@ def produce(
 def read(
     name: _Name,
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Start with the first record.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new records until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Also print new records, until Ctrl-C.")] = False,
     max_: Annotated[
         int | None,
         typer.Option("--max", "-n", min=1, help=f"Stop after this many records.  [default: {_TAIL}, or all]"),
     ] = None,
-    keys: Annotated[bool, typer.Option("--keys", help="Put the key and a tab before the value.")] = False,
-    headers: Annotated[bool, typer.Option("--headers", help="Put name:value,… and a tab first.")] = False,
+    keys: Annotated[bool, typer.Option("--keys", help="Print the key and a tab before the value.")] = False,
+    headers: Annotated[bool, typer.Option("--headers", help="Print headers as name:value,… and a tab first.")] = False,
     json: Json = False,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
 ) -> None:
-    """Print the newest records, one a line; control characters are escaped.
+    """Print the newest records, one per line; control characters are escaped.
 
     With --from-beginning: all that are there now. With --follow: the new ones, as they arrive.
     """
@@ -209,39 +213,41 @@ _Read = TypeVar("_Read")
 
 
 def generate(
-    topic: Annotated[str, typer.Option(help="Where to; created when it is missing.")] = "visits",
-    count: Annotated[int | None, typer.Option(min=0, help="How many events.  [default: no end]")] = None,
+    topic: Annotated[str, typer.Option(help="The topic; created if it is missing.")] = "visits",
+    count: Annotated[int | None, typer.Option(min=0, help="Number of events.  [default: unlimited]")] = None,
     rate: Annotated[
         float | None,
         typer.Option(
             min=0.001,
-            help=f"Records a second.  [default: as fast as it goes with --count, {_RATE:.0f} without]",
+            help=f"Records a second.  [default: unlimited with --count, {_RATE:.0f} without]",
         ),
     ] = None,
     start: Annotated[
         str, typer.Option(metavar="TIME", help="Event time of the first events, in ISO 8601.")
     ] = "2024-01-01T01:00:00",
-    visits: Annotated[int, typer.Option(min=1, help="How many visits there are at the same time.")] = 10,
-    pages: Annotated[int, typer.Option(min=1, help="How many pages a visit has, more or less.")] = 10,
+    visits: Annotated[int, typer.Option(min=1, help="Number of concurrent visits.")] = 10,
+    pages: Annotated[int, typer.Option(min=1, help="Average number of pages of a visit.")] = 10,
     seed: Annotated[int, typer.Option(help="The same seed gives the same visits, byte for byte.")] = 0,
     late: Annotated[
-        float, typer.Option(min=0, max=1, metavar="FRACTION", help="Events held back while others are sent, 0 to 1.")
+        float, typer.Option(min=0, max=1, metavar="FRACTION", help="Share of events that are sent late, 0 to 1.")
     ] = 0,
     lateness: Annotated[
-        str, typer.Option(metavar="DURATION", help="The longest that they are held back, in event time.")
+        str, typer.Option(metavar="DURATION", help="How late they are at most, in event time.")
     ] = "30m",
     duplicates: Annotated[
-        float, typer.Option(min=0, max=1, metavar="FRACTION", help="Events that are sent twice, 0 to 1.")
+        float, typer.Option(min=0, max=1, metavar="FRACTION", help="Share of events that are sent twice, 0 to 1.")
     ] = 0,
     malformed: Annotated[
-        float, typer.Option(min=0, max=1, metavar="FRACTION", help="Unreadable records added for each event, 0 to 1.")
+        float, typer.Option(min=0, max=1, metavar="FRACTION", help="Malformed records added per event, 0 to 1.")
     ] = 0,
-    partitions: Annotated[int | None, typer.Option(min=1, help="Partitions of the topic if it is created.")] = None,
-    stdout: Annotated[bool, typer.Option("--stdout", help="Print the values in place of sending them.")] = False,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="Number of partitions, if the topic is created.")
+    ] = None,
+    stdout: Annotated[bool, typer.Option("--stdout", help="Print the values instead of sending them.")] = False,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
 ) -> None:
-    """Generate visits to a web site: seeded, so that two runs agree."""
+    """Generate visits to a website. The same seed gives the same visits."""
     from respool.times import parse_duration, parse_time
     from respool.visits.generator import VisitsPlan
 

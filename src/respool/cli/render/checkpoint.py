@@ -185,7 +185,7 @@ def print_purge(result: "PurgeResult") -> None:
 
 
 def purge_json(result: "PurgeResult") -> dict[str, Any]:
-    """Return what is deleted for programs."""
+    """Return what is deleted, as JSON."""
     return {
         "purged": [journal_json(change) for change in result.changes],
         "leftovers": [leftover.facts() for leftover in result.leftovers],
@@ -193,7 +193,7 @@ def purge_json(result: "PurgeResult") -> dict[str, Any]:
 
 
 def status_json(status: "CheckpointStatus") -> dict[str, Any]:
-    """Return a checkpoint for programs."""
+    """Return a checkpoint as JSON."""
     summary = asdict(status.summary)
     for name in ("earliest", "earliest_same_range"):
         del summary[name]["unknown"]
@@ -206,18 +206,18 @@ def status_json(status: "CheckpointStatus") -> dict[str, Any]:
         "running": status.holder,
         "rewinds": [journal_json(change) for change in status.history],
         "savepoints": [{"name": saved.name, "batch": saved.batch, "query_id": saved.query_id} for saved in savepoints],
-        "fork": asdict(status.fork) if status.fork else None,
+        "fork": status.fork.to_json() if status.fork else None,
         "leftovers": [leftover.facts() for leftover in status.leftovers],
     }
 
 
 def change_json(change: Journal) -> dict[str, Any]:
-    """Return a change of the history for programs, with the files that it moved."""
+    """Return a change of the history as JSON, with the files that it moved."""
     return {**journal_json(change), "moved": [move.source for move in change.moves]}
 
 
 def history_row(journal: Journal) -> dict[str, Any]:
-    """Return a rewind of the past as a row of the table."""
+    """Return a change of the history as a row of the table."""
     change = journal_json(journal)
     state = "undone" if journal.undone else "purged" if journal.purged else ""
     return {

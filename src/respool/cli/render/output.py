@@ -14,7 +14,7 @@ from respool.text import size as size
 
 
 def width() -> int:
-    """Return how wide a line can be: as wide as the terminal, as wide as it likes where there is none."""
+    """Return how wide a line can be: the terminal's width; unlimited without a terminal."""
     return get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED
 
 

@@ -14,7 +14,7 @@ from respool.sinks.registry import SinkPosition
 
 
 def savepoint_json(savepoint: StoredSavepoint) -> dict[str, Any]:
-    """Return a savepoint for programs, its files only counted."""
+    """Return a savepoint as JSON, with the number of its files."""
     manifest = savepoint.manifest
     return {
         "name": manifest.name,
@@ -127,6 +127,6 @@ def print_report(report: SavepointReport, savepoint: StoredSavepoint) -> None:
 
 
 def report_json(report: SavepointReport, load_state: bool) -> dict[str, Any]:
-    """Return what was checked for programs."""
+    """Return what was checked, as JSON."""
     plain = {"savepoint": report.name, "ok": report.ok, "wrong": list(report.wrong), "notes": list(report.notes)}
     return {**plain, "loaded": report.loaded} if load_state else plain

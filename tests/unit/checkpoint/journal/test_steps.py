@@ -325,7 +325,12 @@ def test_the_words_of_version_1_are_read(words: str, target: RewindTarget) -> No
     assert identity_from_words("rewind", words + flags) == RewindRequest(target, True, True, True).identity()
 
 
-@pytest.mark.parametrize("words", ["", "x", "--to-batch", "--to-batch x", "--to-offsets '[]'", "--to 4", "--last '"])
+DEEP = f"--to-offsets '{'[' * 50_000}'"
+
+
+@pytest.mark.parametrize(
+    "words", ["", "x", "--to-batch", "--to-batch x", "--to-offsets '[]'", DEEP, "--to 4", "--last '"]
+)
 def test_words_that_respool_did_not_write_are_no_request(words: str) -> None:
     journal = replace(JOURNAL, request=words)
     assert not is_requested(journal, RewindRequest(ToBatch(4)).identity(), "--to-batch 4")

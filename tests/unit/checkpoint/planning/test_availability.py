@@ -15,10 +15,9 @@ from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.summary import summarize
 from respool.errors import Refusal
 from respool.operations import plans
-from respool.savepoint.fork import plan_fork
 from respool.savepoint.planning import PlannedInstall
 from respool.savepoint.promote import plan_promote
-from respool.savepoint.restore import plan_restore
+from respool.savepoint.restore import plan_fork, plan_restore
 from respool.savepoint.store import SavepointStore, StoredSavepoint
 from respool.storage.local import LocalReader
 from respool.storage.open import open_writer

@@ -361,7 +361,7 @@ def test_a_spark_that_is_not_tested_is_noted_once(tmp_path: Path, monkeypatch: p
 
     def noted(warnings: dict[int, str | None], batch: int) -> list[str]:
         monkeypatch.setattr(
-            "respool.checkpoint.planning.rewind.provenance.writer_of",
+            "respool.checkpoint.planning.rewind.model.writer_of",
             lambda batch: Writer(warnings.get(batch.timestamp_ms // 1000 - 1)),
         )
         return [note for note in plan(tmp_path, batch).notes if note in ("A", "B")]

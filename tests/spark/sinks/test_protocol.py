@@ -14,8 +14,7 @@ from respool.kafka.cluster import KafkaCluster
 from respool.settings import Settings
 from respool.sinks.delta import DeltaSink
 from respool.sinks.kafka import KafkaSink
-from respool.sinks.protocol import WriteContext
-from respool.sinks.rendering import json_of
+from respool.sinks.protocol import WriteContext, json_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
