@@ -27,7 +27,7 @@ else:
 CONFIG_FILE = "respool.toml"
 _PREFIX = "RESPOOL_"
 _TABLES = ("kafka", "spark", "s3", "pipelines")
-_S3 = ("endpoint", "region", "path_style", "access_key", "secret_key", "session_token", "profile")
+_S3 = ("endpoint", "region", "path_style", "access_key", "secret_key", "session_token")
 _PLACES = ("storage", "checkpoints", "savepoints", "archive")  # a folder or URL each
 _NOT_SETTINGS = frozenset({"RESPOOL_CONFIG", "RESPOOL_DEBUG"})
 

@@ -194,7 +194,7 @@ def require_connectors(spark: "SparkSession", stores: Iterable[str]) -> None:
 
 
 def _conf(settings: Settings, submitted: bool, stores: set[str]) -> dict[str, str]:
-    access = object_store.hadoop_conf(settings, os.environ) if "s3" in stores else {}
+    access = object_store.hadoop_conf(settings, os.environ, stores)
     if submitted:
         return {**_ALWAYS, **access, **settings.spark}
     local = re.match(r"local(\[|$)", settings.master) is not None

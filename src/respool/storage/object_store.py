@@ -1,16 +1,17 @@
 """How this process reaches object stores: credentials, endpoint and region, configured once for all libraries.
 
-They are in the `[s3]`, `[gs]` and `[abfs]` tables of respool.toml, or in the variables of the store's own tools
-(`AWS_*`, `GOOGLE_*`, `AZURE_*`). A value of a table takes precedence; credentials are taken from one of the two places
-as a whole. `fsspec_options`, `delta_options` and `hadoop_conf` return them in the words of each library. The names of
-one store's URLs are in `respool.locations`.
+For S3 they are in the `[s3]` table of respool.toml or in the `AWS_*` variables. A value of the table takes precedence;
+credentials are taken from one of the two places as a whole. `fsspec_options`, `delta_options` and `hadoop_conf` return
+them in the words of each library. For Google and Azure, fsspec and delta-rs read the variables of the store's own tools
+(GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME and _KEY), and Spark gets the same. The names of a store's
+URLs are in `respool.locations`.
 
-A process uses one set of tables at a time: those of the settings that were used last (`use`).
+A process uses one table at a time: that of the settings that were used last (`use`).
 """
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +30,7 @@ _KEYS = {
     "session_token": "AWS_SESSION_TOKEN",
     "profile": "AWS_PROFILE",
 }
+_PROFILES = "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider"
 _current = Settings()
 
 
@@ -159,29 +161,46 @@ def _host_of(url: str, endpoint: str | None) -> str | None:
     return f"{scheme}://{url.partition('://')[2].partition('/')[0]}.{host}" if host else None
 
 
-def hadoop_conf(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return Spark's settings for the object stores; they hold secrets, which Spark itself does not show.
+def hadoop_conf(settings: Settings, environ: Mapping[str, str], stores: Iterable[str]) -> dict[str, str]:
+    """Return Spark's settings for object stores; some are secrets, which Spark redacts wherever it shows settings.
 
     Args:
-        settings: The settings, with their tables.
+        settings: The settings, with the `[s3]` table.
         environ: The variables.
+        stores: The canonical schemes of the stores in use.
     """
+    conf: dict[str, str | None] = {}
+    for store in stores:
+        conf |= {"s3": _hadoop_s3, "gs": _hadoop_gs, "abfs": _hadoop_abfs}[store](settings, environ)
+    return {f"spark.hadoop.{name}": value for name, value in conf.items() if value}
+
+
+def _hadoop_s3(settings: Settings, environ: Mapping[str, str]) -> dict[str, str | None]:
     access = s3_access(settings.s3, environ)
-    named = {
-        "endpoint": access.endpoint,
-        "endpoint.region": access.region,
-        "path.style.access": "true" if access.path_style else None,
-        "connection.ssl.enabled": "false" if access.is_plain else None,
-        "access.key": access.access_key,
-        "secret.key": access.secret_key,
-        "session.token": access.session_token,
-        # Of the SDK that s3a uses; it reads the profile's name from the variable.
-        "aws.credentials.provider": (
-            "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider" if access.profile else None
-        ),
-        "attempts.maximum": str(_ATTEMPTS),
-        "connection.establish.timeout": f"{_CONNECT}s",
+    return {
+        "fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",  # for a location that was recorded as s3://
+        "fs.s3a.endpoint": access.endpoint,
+        "fs.s3a.endpoint.region": access.region,
+        "fs.s3a.path.style.access": "true" if access.path_style else None,
+        "fs.s3a.connection.ssl.enabled": "false" if access.is_plain else None,
+        "fs.s3a.access.key": access.access_key,
+        "fs.s3a.secret.key": access.secret_key,
+        "fs.s3a.session.token": access.session_token,
+        # Of the SDK that s3a uses; it reads the profile's name from AWS_PROFILE.
+        "fs.s3a.aws.credentials.provider": _PROFILES if access.profile else None,
+        "fs.s3a.attempts.maximum": str(_ATTEMPTS),
+        "fs.s3a.connection.establish.timeout": f"{_CONNECT}s",
     }
-    conf = {f"spark.hadoop.fs.s3a.{name}": value for name, value in named.items() if value}
-    # A location that was recorded as s3:// is read by the same connector.
-    return {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem", **conf}
+
+
+def _hadoop_gs(settings: Settings, environ: Mapping[str, str]) -> dict[str, str | None]:
+    key = environ.get("GOOGLE_APPLICATION_CREDENTIALS")
+    return {
+        "fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE" if key else None,
+        "fs.gs.auth.service.account.json.keyfile": key,
+    }
+
+
+def _hadoop_abfs(settings: Settings, environ: Mapping[str, str]) -> dict[str, str | None]:
+    account, key = environ.get("AZURE_STORAGE_ACCOUNT_NAME"), environ.get("AZURE_STORAGE_ACCOUNT_KEY")
+    return {f"fs.azure.account.key.{account}.dfs.core.windows.net": key} if account else {}

@@ -68,7 +68,7 @@ def store_error(url: str, error: BaseException) -> StoreError | None:
     if names & _NO_KEYS:
         return StoreError(url, "there are no credentials for S3", f"Set {_KEYS}.")
     if "ProfileNotFound" in names:
-        return StoreError(url, "the profile does not exist", "Correct AWS_PROFILE, or profile in the [s3] table.")
+        return StoreError(url, "the profile does not exist", "Correct AWS_PROFILE.")
     if "ParamValidationError" in names:
         return StoreError(url, f"a bucket cannot be named '{bucket}'", "Correct the URL.")
     if names & _UNREACHABLE:

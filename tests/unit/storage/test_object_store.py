@@ -28,7 +28,7 @@ def test_variables_are_used_where_the_table_names_nothing() -> None:
 def test_credentials_of_the_table_are_not_mixed_with_those_of_variables() -> None:
     access = s3_access(TABLE, {**KEYS, "AWS_PROFILE": "work"})
     assert (access.access_key, access.secret_key, access.session_token) == ("id", "the-secret", None)
-    assert s3_access({"profile": "work"}, KEYS) == S3Access(profile="work")
+    assert access.profile is None
 
 
 def test_secrets_are_not_shown() -> None:
@@ -74,7 +74,7 @@ def test_each_library_gets_the_same_in_its_own_words(monkeypatch: pytest.MonkeyP
     ]
     assert "aws_virtual_hosted_style_request" not in delta
 
-    hadoop = object_store.hadoop_conf(settings, {})
+    hadoop = object_store.hadoop_conf(settings, {}, ["s3"])
     expected = {
         "endpoint": "http://127.0.0.1:9000",
         "endpoint.region": "eu-west-3",
@@ -92,7 +92,7 @@ def test_a_bucket_with_a_host_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(object_store, "_current", settings)
     assert object_store.delta_options("s3://bucket/x")["aws_endpoint"] == "https://bucket.store.example"
     assert object_store.fsspec_options("s3://bucket/x")["config_kwargs"]["s3"] == {"addressing_style": "auto"}
-    assert "spark.hadoop.fs.s3a.path.style.access" not in object_store.hadoop_conf(settings, {})
+    assert "spark.hadoop.fs.s3a.path.style.access" not in object_store.hadoop_conf(settings, {}, ["s3"])
 
 
 def test_other_stores_get_no_credentials_of_s3(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,3 +122,18 @@ def test_under_spark_submit_the_credentials_are_settings_of_the_session() -> Non
     assert conf["spark.hadoop.fs.s3a.secret.key"] == "the-secret"
     assert conf["spark.hadoop.fs.s3a.endpoint.region"] == "of the user"
     assert "spark.hadoop.fs.s3a.secret.key" not in _conf(settings, submitted=True, stores=set())
+
+
+def test_spark_gets_the_credentials_of_google_and_azure_that_other_libraries_read_from_variables() -> None:
+    environ = {
+        "GOOGLE_APPLICATION_CREDENTIALS": "/keys/google.json",
+        "AZURE_STORAGE_ACCOUNT_NAME": "mine",
+        "AZURE_STORAGE_ACCOUNT_KEY": "the-key",
+    }
+    conf = object_store.hadoop_conf(Settings(), environ, ["gs", "abfs"])
+    assert conf == {
+        "spark.hadoop.fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE",
+        "spark.hadoop.fs.gs.auth.service.account.json.keyfile": "/keys/google.json",
+        "spark.hadoop.fs.azure.account.key.mine.dfs.core.windows.net": "the-key",
+    }
+    assert object_store.hadoop_conf(Settings(), {}, ["gs", "abfs"]) == {}

@@ -121,7 +121,7 @@ def test_without_credentials_and_with_an_unknown_profile(respool: str, tmp_path:
     message = command(respool, tmp_path, *COMMANDS[0], environ=none)
     assert "there are no credentials for S3. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in message
     message = command(respool, tmp_path, *COMMANDS[0], environ={**none, "AWS_PROFILE": "nobody"})
-    assert "the profile does not exist. Correct AWS_PROFILE, or profile in the [s3] table" in message
+    assert "the profile does not exist. Correct AWS_PROFILE" in message
 
 
 @pytest.mark.parametrize("url", ["s3//bucket/checkpoint", "s3:/bucket/checkpoint", "s3://"])
