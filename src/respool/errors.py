@@ -20,6 +20,7 @@ RespoolError
 │       ├── DamagedFileError           its content is not what Spark or respool wrote
 │       ├── UnknownFormatVersionError  its format is newer than this respool: `version`, `supported`
 │       └── UnreadableFileError        it is missing, not a regular file, or the filesystem refuses it
+│           └── StoreError                 an object store cannot be reached, or refuses this account
 ├── QueryError         a streaming query failed while it ran
 ├── ReprocessError     a span cannot be computed again, or not now
 └── DiffError          two outputs cannot be compared
@@ -346,6 +347,25 @@ class UnreadableFileError(FileError):
 
     The `problem` is a predicate that follows the path, such as "is missing".
     """
+
+
+class StoreError(UnreadableFileError):
+    """Raised when an object store cannot be reached, has no such bucket, or refuses this account.
+
+    Attributes:
+        is_permission: Whether the account is known and only lacks a permission: it may have others.
+    """
+
+    def __init__(self, path: str, problem: str, remedy: str = "", is_permission: bool = False) -> None:
+        """Keep the fields."""
+        super().__init__(path, problem, remedy)
+        self.is_permission = is_permission
+        self.args = (path, problem, remedy, is_permission)
+
+    @property
+    def predicate(self) -> str:
+        """What is wrong, as a predicate that follows the path."""
+        return f"cannot be used: {self.problem}"
 
 
 class QueryError(RespoolError):

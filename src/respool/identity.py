@@ -20,6 +20,7 @@ from typing import Any
 from uuid import UUID
 
 from respool.errors import SettingsError
+from respool.locations import canonical_location, store_of
 from respool.times import duration_text, parse_duration
 from respool.untrusted import Fields, Malformed, parse_json
 
@@ -62,12 +63,14 @@ class Identity:
     def is_same(self, current: "Identity") -> bool:
         """Return whether `current` has this recorded identity.
 
-        An identity that was derived from a sentence is compared only by the fields that it has.
+        An identity that was derived from a sentence is compared only by the fields that it has. Earlier versions of
+        respool recorded a URL by the name that the user gave to its store, such as s3a.
         """
+        fields = {name: _canonical_url(value) for name, value in self.fields.items()}
         if self.version != FROM_TEXT:
-            return self == current
+            return Identity(self.kind, fields, self.version) == current
         return self.kind == current.kind and all(
-            name in current.fields and current.fields[name] == value for name, value in self.fields.items()
+            name in current.fields and current.fields[name] == value for name, value in fields.items()
         )
 
     def differences(self, current: "Identity") -> str:
@@ -117,6 +120,10 @@ def results_from_text(text: str) -> Identity | None:
         return None
     kind = "arrival" if text == "results that depend on arrival" else "unknown"
     return Identity(kind, {} if kind == "arrival" else {"text": text}, FROM_TEXT)
+
+
+def _canonical_url(value: Any) -> Any:
+    return canonical_location(value) if isinstance(value, str) and store_of(value) is not None else value
 
 
 def canonical_json(value: object) -> str:

@@ -1,8 +1,8 @@
 """respool.toml, RESPOOL_* variables and flags become one frozen Settings.
 
 A flag takes precedence over a variable, a variable over the file, the file over the default. An unknown key is always
-an error. A secret need not be stored in the file: a value of the `[kafka]` or `[spark]` table that starts with `env:`
-or `file:` is read from that variable or file; an address, `file://…`, is not changed.
+an error. A secret need not be stored in the file: a value of the `[kafka]`, `[spark]` or `[s3]` table that starts with
+`env:` or `file:` is read from that variable or file; an address, `file://…`, is not changed.
 """
 
 import errno
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
-from respool.errors import SettingsError
-from respool.locations import scheme_of
+from respool.errors import CheckpointError, SettingsError
+from respool.locations import absolute, scheme_of, under
 from respool.text import did_you_mean
 
 if sys.version_info >= (3, 11):
@@ -26,7 +26,9 @@ else:
 
 CONFIG_FILE = "respool.toml"
 _PREFIX = "RESPOOL_"
-_TABLES = ("kafka", "spark", "pipelines")
+_TABLES = ("kafka", "spark", "s3", "pipelines")
+_S3 = ("endpoint", "region", "path_style", "access_key", "secret_key", "session_token")
+_PLACES = ("storage", "checkpoints", "savepoints", "archive")  # a folder or URL each
 _LOG_FORMATS = ("text", "json")
 _NOT_SETTINGS = frozenset({"RESPOOL_CONFIG", "RESPOOL_DEBUG"})
 
@@ -42,10 +44,15 @@ class Settings:
         timezone: The zone in which pipelines read times that name none, and write results; None for their own.
         broker_port: The preferred port of the embedded broker.
         ivy_settings: An ivysettings.xml that names another jar repository, for machines behind a mirror.
-        savepoints: Where savepoints are kept, a folder or URL; None for `savepoints` under the home.
+        storage: Where checkpoints, savepoints, the archive and tables of results are, a folder or URL with a subfolder
+            for each; None for the home.
+        checkpoints: Where the checkpoints of pipelines are, a folder or URL; None for `checkpoints` in the storage.
+        savepoints: Where savepoints are, a folder or URL; None for `savepoints` in the storage.
+        archive: Where archive tables are, a folder or URL; None for `archive` in the storage.
         log_format: What `respool run` prints to standard error: text, or json for an object a line.
         kafka: Options of every Kafka client, by librdkafka's names or by Java's.
         spark: Spark's own settings, by their full names.
+        s3: Credentials, endpoint and region of S3; the AWS_* variables apply where it names none.
         pipelines: Parameters of pipelines, by the pipeline's name.
     """
 
@@ -55,22 +62,43 @@ class Settings:
     timezone: str | None = None
     broker_port: int = 9092
     ivy_settings: Path | None = None
+    storage: str | None = None
+    checkpoints: str | None = None
     savepoints: str | None = None
+    archive: str | None = None
     log_format: str = "text"
     # Never shown, as they may hold secrets.
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
+    s3: Mapping[str, str] = field(default_factory=dict, repr=False)
     pipelines: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
     @property
-    def checkpoints(self) -> Path:
-        """The folder of the checkpoints, one for each pipeline."""
-        return self.home / "checkpoints"
+    def checkpoint_store(self) -> str:
+        """The folder or URL of the checkpoints, one for each pipeline."""
+        return self.checkpoints or self._stored("checkpoints")
 
     @property
     def savepoint_store(self) -> str:
         """The folder or URL of the savepoints."""
-        return self.savepoints or str(self.home / "savepoints")
+        return self.savepoints or self._stored("savepoints")
+
+    @property
+    def archive_store(self) -> str:
+        """The folder or URL of archive tables that are given by a relative path."""
+        return self.archive or self._stored("archive")
+
+    @property
+    def result_store(self) -> str:
+        """The folder or URL of tables of results that are given by a relative path."""
+        return self._stored("results")
+
+    def checkpoint_of(self, pipeline: str) -> str:
+        """Return the folder or URL of the checkpoint of a pipeline, by its name."""
+        return under(self.checkpoint_store, pipeline)
+
+    def _stored(self, name: str) -> str:
+        return str(self.home / name) if self.storage is None else under(self.storage, name)
 
     @property
     def logs(self) -> Path:
@@ -106,14 +134,25 @@ def load(
         check_timezone(settings.timezone)
     if settings.log_format not in _LOG_FORMATS:
         raise SettingsError(f"log_format is {settings.log_format!r}; expected {' or '.join(_LOG_FORMATS)}.")
+    for name in _PLACES:
+        _check_place(name, getattr(settings, name))
     return replace(settings, home=_home(Path(settings.home), folder))
+
+
+def _check_place(name: str, location: str | None) -> None:
+    try:
+        if location is not None:
+            absolute(location)
+    except CheckpointError as error:
+        raise SettingsError(f"The setting {name} is not usable: {error}") from error
 
 
 def _home(home: Path, folder: Path) -> Path:
     if scheme_of(str(home)) is not None:
         raise SettingsError(
-            f"The home is {home}, a URL; expected a folder on a local disk. Name it with --home. Checkpoints and "
-            "savepoints can be elsewhere: see --checkpoint and --savepoints."
+            f"The home is {home}, a URL; expected a folder on a local disk, for logs and the embedded broker. "
+            "Checkpoints, savepoints, archives and results can be in an object store: name its URL with --storage, "
+            "RESPOOL_STORAGE, or storage in respool.toml."
         )
     home = folder / home.expanduser()
     for part in (home, *home.parents):
@@ -212,6 +251,11 @@ def _table(key: str, value: Any, file: Path, environ: Mapping[str, str]) -> dict
             raise SettingsError(
                 f"{name} in the [spark] table of {file} is not a setting of Spark: its names start with 'spark.'. "
                 f"Write {'spark.hadoop.' if name.startswith(('fs.', 'dfs.')) else 'spark.'}{name} instead."
+            )
+        if key == "s3" and name not in _S3:
+            raise SettingsError(
+                f"The [s3] table of {file} has an unknown key '{name}'.{did_you_mean(name, list(_S3))} The keys are: "
+                f"{', '.join(_S3)}."
             )
         text = str(item).lower() if isinstance(item, bool) else str(item)
         table[name] = _secret(f"{key}.{name} in {file}", text, environ, file.parent)

@@ -41,10 +41,10 @@ def write_archive(spark: "SparkSession", home: Path, pipeline: Pipeline, batches
     first = 0
     for number, values in enumerate(batches):
         records = session.createDataFrame(records_table(pipeline.topic, first, values))
-        write = WriteContext(archiving.name, number, KafkaCluster("nowhere:9"), home)
+        write = WriteContext(archiving.name, number, KafkaCluster("nowhere:9"), Settings(home=home))
         archiving.sink.write(archiving.transform(records.coalesce(1)), write)
         first += len(values)
-    return locate(archiving.archive or "", home)
+    return locate(archiving.archive or "", Settings(home=home))
 
 
 def write_hours(folder: Path, topic: str, events: Iterable[tuple[datetime, Value]]) -> str:
@@ -123,7 +123,7 @@ class ArchiveStage:
 
     @property
     def checkpoint(self) -> Path:
-        return self.settings.checkpoints / "visits-archive"
+        return Path(self.settings.checkpoint_store) / "visits-archive"
 
     @contextmanager
     def running(self, topic: str, **options: Any) -> Iterator[list[BatchProgress]]:

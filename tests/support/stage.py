@@ -71,7 +71,7 @@ class Stage:
         offsets = {partition: (starts[partition], end) for partition, end in ends.items()}
         new_records = records.read_offsets(session, self.kafka, archiving.topic, offsets)
         archiving.sink.write(
-            archiving.transform(new_records), WriteContext(archiving.name, 0, self.kafka, self.settings.home)
+            archiving.transform(new_records), WriteContext(archiving.name, 0, self.kafka, self.settings)
         )
 
     def batches(self, *batches: Sequence[dict[str, Any] | bytes], archived: bool = True) -> None:

@@ -193,8 +193,8 @@ def earlier_note(sink: Sink) -> str:
 
 def ran(settings: Settings, wanted: Pipeline, *, as_earlier: bool = False) -> Path:
     """Leave the run.json of a pipeline; `as_earlier` versions of respool wrote it."""
-    where = settings.checkpoints / wanted.name
-    lock = claim.claim(str(where), wanted, settings.home)
+    where = Path(settings.checkpoint_store) / wanted.name
+    lock = claim.claim(str(where), wanted, settings)
     assert lock is not None
     lock.close()
     if as_earlier:
@@ -268,18 +268,19 @@ class TestCheckpoints:
             ran(settings, pipeline, as_earlier=as_earlier)
         with hold_archiving(settings, table, wanted):
             free = [
-                claim.claim(str(settings.checkpoints / name), pipeline) for name, pipeline in _named(counts, elsewhere)
+                claim.claim(str(Path(settings.checkpoint_store) / name), pipeline)
+                for name, pipeline in _named(counts, elsewhere)
             ]
-            assert claim.claim(str(settings.checkpoints / "archiver"), archiver) is None  # held meanwhile
+            assert claim.claim(str(Path(settings.checkpoint_store) / "archiver"), archiver) is None  # held meanwhile
             for lock in free:
                 assert lock is not None
                 lock.close()
         # A query that writes results to a table of the same name may run, and hinders nothing.
-        running = claim.claim(str(settings.checkpoints / "counts"), counts)
+        running = claim.claim(str(Path(settings.checkpoint_store) / "counts"), counts)
         assert running is not None
         with running, hold_archiving(settings, table, wanted):
             pass
-        archiving_now = claim.claim(str(settings.checkpoints / "archiver"), archiver)
+        archiving_now = claim.claim(str(Path(settings.checkpoint_store) / "archiver"), archiver)
         assert archiving_now is not None
         with (
             archiving_now,

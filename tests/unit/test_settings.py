@@ -28,7 +28,10 @@ def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
     settings = load(environ={}, folder=tmp_path)
     assert settings == Settings(home=tmp_path / ".respool")
     assert (settings.master, settings.broker_port, settings.timezone) == ("local[*]", 9092, None)
-    assert (settings.checkpoints, settings.logs) == (tmp_path / ".respool/checkpoints", tmp_path / ".respool/logs")
+    home = tmp_path / ".respool"
+    assert settings.logs == home / "logs"
+    stores = (settings.checkpoint_store, settings.savepoint_store, settings.archive_store, settings.result_store)
+    assert stores == tuple(f"{home}/{name}" for name in ("checkpoints", "savepoints", "archive", "results"))
 
 
 def test_a_flag_wins_over_a_variable_a_variable_over_the_file_the_file_over_the_default(
@@ -99,8 +102,8 @@ def test_a_misspelt_key_in_the_file_is_reported_with_the_right_spelling(tmp_path
         load(environ={}, folder=tmp_path)
     assert str(caught.value) == (
         f"{file} has an unknown key 'bootstrap_server'. Did you mean 'bootstrap_servers'? The keys are: home, "
-        "bootstrap_servers, master, timezone, broker_port, ivy_settings, savepoints, log_format, kafka, spark, "
-        "pipelines."
+        "bootstrap_servers, master, timezone, broker_port, ivy_settings, storage, checkpoints, savepoints, archive, "
+        "log_format, kafka, spark, s3, pipelines."
     )
 
 
@@ -374,4 +377,53 @@ def test_a_home_that_is_a_file_is_refused(tmp_path: Path) -> None:
 def test_a_setting_that_spark_would_ignore_is_refused(tmp_path: Path, write: Write, name: str, right: str) -> None:
     write(f'[spark]\n{name} = "2"')
     with pytest.raises(SettingsError, match=rf"{name} in the \[spark\] table .*Write {right} instead"):
+        load(environ={}, folder=tmp_path)
+
+
+def test_all_places_can_be_in_one_storage_and_each_elsewhere(tmp_path: Path, write: Write) -> None:
+    write('storage = "s3a://bucket/respool/"')
+    settings = load({"savepoints": "gs://other/saved"}, {"RESPOOL_ARCHIVE": "/archive"}, tmp_path)
+    assert settings.checkpoint_store == "s3://bucket/respool/checkpoints"
+    assert settings.checkpoint_of("orders") == "s3://bucket/respool/checkpoints/orders"
+    assert settings.result_store == "s3://bucket/respool/results"
+    assert (settings.savepoint_store, settings.archive_store) == ("gs://other/saved", "/archive")
+    assert settings.logs == tmp_path / ".respool/logs"
+    moved = load({"storage": str(tmp_path / "shared")}, {"RESPOOL_CHECKPOINTS": "s3://bucket/c"}, tmp_path)
+    assert (moved.checkpoint_store, moved.archive_store) == ("s3://bucket/c", f"{tmp_path}/shared/archive")
+
+
+@pytest.mark.parametrize("name", ["storage", "checkpoints", "savepoints", "archive"])
+def test_a_typo_in_the_url_of_a_place_is_reported(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SettingsError, match=f"The setting {name} is not usable: s3//bucket/x is not a URL"):
+        load({name: "s3//bucket/x"}, {}, tmp_path)
+    with pytest.raises(SettingsError, match="s3:// names no bucket"):
+        load({}, {f"RESPOOL_{name.upper()}": "s3://"}, tmp_path)
+
+
+def test_a_url_as_home_names_the_setting_for_it(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"The home is s3:/+bucket, a URL.*--storage, RESPOOL_STORAGE"):
+        load({"home": Path("s3://bucket")}, {}, tmp_path)
+
+
+def test_the_table_of_s3(tmp_path: Path, write: Write) -> None:
+    (tmp_path / "key").write_text("the secret\n")
+    write("""
+        [s3]
+        endpoint = "http://127.0.0.1:9000"
+        path_style = true
+        access_key = "env:MY_KEY"
+        secret_key = "file:key"
+    """)
+    table = load(environ={"MY_KEY": "id"}, folder=tmp_path).s3
+    assert table == {
+        "endpoint": "http://127.0.0.1:9000",
+        "path_style": "true",
+        "access_key": "id",
+        "secret_key": "the secret",
+    }
+    write('[s3]\nendpoit = "http://127.0.0.1:9000"')
+    with pytest.raises(SettingsError, match=r"unknown key 'endpoit'. Did you mean 'endpoint'\? The keys are: endpoint"):
+        load(environ={}, folder=tmp_path)
+    write('[s3]\naccess_key = "env:MY_KEY"')
+    with pytest.raises(SettingsError, match="refers to the variable MY_KEY, which is not set"):
         load(environ={}, folder=tmp_path)

@@ -81,8 +81,8 @@ class _Reader:
         import pyarrow as pa
         import pyarrow.fs as pa_fs
 
-        from respool.delta.log import storage_options
         from respool.locations import local_path
+        from respool.storage.object_store import delta_options
 
         root = local_path(table)
         if root is not None:
@@ -90,7 +90,7 @@ class _Reader:
         else:
             from deltalake.fs import DeltaStorageHandler
 
-            self._files = pa_fs.PyFileSystem(DeltaStorageHandler(table, storage_options()))
+            self._files = pa_fs.PyFileSystem(DeltaStorageHandler(table, delta_options(table)))
         # Rows that a later commit deleted are still in their file; a mask shows which are left.
         masks = pa.table(opened.deletion_vectors()).to_pydict() if _has_masks(opened) else {}
         self._left = {

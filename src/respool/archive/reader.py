@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from respool.archive.table import COLUMNS, PARTITION_COLUMNS, PREFIX, DecoderIdentity, Size, read, require
 from respool.delta.log import open_table
 from respool.errors import PipelineError
+from respool.locations import for_spark
 from respool.times import EPOCH, Span, epoch_micros, hour_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _HOUR = timedelta(hours=1)
 _FEW = 32  # files that are read without the table: for more, Spark would start a job to list them
-_PLAIN = re.compile(r"/[\w/=. ~@+-]+")  # local paths that Spark does not interpret as patterns
+_PLAIN = re.compile(r"file:/[\w/=. ~@+-]+")  # local paths that Spark does not interpret as patterns
 
 
 _LARGE = 1 << 30  # bytes from which on Delta's compaction leaves a file alone; it writes no larger files
@@ -239,7 +240,7 @@ class ArchiveReader:
         from pyspark.errors import AnalysisException
         from pyspark.sql.types import StructType
 
-        paths = [f"{self.table.rstrip('/')}/{file.path}" for file in self._files if file.overlaps(span)]
+        paths = [f"{for_spark(self.table)}/{file.path}" for file in self._files if file.overlaps(span)]
         if self._schema is None or not 0 < len(paths) <= _FEW or not all(map(_PLAIN.fullmatch, paths)):
             return None
         fields = [field for field in self._schema["fields"] if field["name"] not in PARTITION_COLUMNS]

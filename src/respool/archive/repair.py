@@ -31,7 +31,7 @@ from respool.spark.internals import translate_errors
 from respool.spark.sql import identifier
 from respool.storage import lease
 from respool.storage.folder import FolderReader
-from respool.storage.open import open_reader
+from respool.storage.open import new_writer, open_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -85,13 +85,13 @@ def hold_archiving(
     raised.
     """
     with ExitStack() as stack:
-        folders = sorted(settings.checkpoints.iterdir()) if settings.checkpoints.is_dir() else []
-        for folder in folders:
-            files = open_reader(str(folder)) if folder.is_dir() else None
-            run = read_run_record(files) if files is not None else None
-            if files is None or run is None or not _archives(run.sink_identity, settings, table):
+        for name in new_writer(settings.checkpoint_store).folders(""):
+            checkpoint = settings.checkpoint_of(name)
+            files = open_reader(checkpoint)
+            run = read_run_record(files)
+            if run is None or not _archives(run.sink_identity, settings, table):
                 continue
-            lock = lease.hold(str(folder))
+            lock = lease.hold(checkpoint)
             if lock is not None:
                 stack.enter_context(lock)
             elif not _is_beyond(_position(files), missing):
@@ -119,7 +119,7 @@ def refill(
         session = session_for(spark, pipeline.timezone, pipeline.spark)
         frame = _read_missing(session, kafka, topic, comparison)
         with naming_failures(table):
-            pipeline.sink.write(pipeline.transform(frame), WriteContext(pipeline.name, None, kafka, settings.home))
+            pipeline.sink.write(pipeline.transform(frame), WriteContext(pipeline.name, None, kafka, settings))
 
 
 def remove_doubles(
@@ -157,7 +157,7 @@ def _archives(sink: Identity | None, settings: Settings, table: str) -> bool:
     """Return whether a query archives to a table, or may do so according to the file of an earlier version."""
     if sink is None or sink.kind != "delta" or sink.fields.get("holds", "records") != "records":
         return False
-    return locate(str(sink.fields.get("table", "")), settings.home).rstrip("/") == table.rstrip("/")
+    return locate(str(sink.fields.get("table", "")), settings) == locate(table, settings)
 
 
 def _position(files: FolderReader) -> dict[tuple[str, int], int] | None:

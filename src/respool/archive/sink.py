@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from respool.archive.high_water import ArchivedOffsets, catch_up, read_archived_offsets
@@ -11,7 +10,9 @@ from respool.decoders.json import JsonDecoder
 from respool.errors import PipelineError
 from respool.identity import Identity
 from respool.kafka.cluster import KafkaCluster
+from respool.locations import for_spark
 from respool.pipeline.definition import Pipeline
+from respool.settings import Settings
 from respool.sinks.protocol import SinkOutput, WriteContext, table_identity
 
 if TYPE_CHECKING:
@@ -113,9 +114,9 @@ class ArchiveSink:
         """Return what happens when a batch is replayed, for the plan of a rewind."""
         return "Records that the archive already has are skipped."
 
-    def output(self, home: Path) -> SinkOutput:
+    def output(self, settings: Settings) -> SinkOutput:
         """Return where the records can be read."""
-        return SinkOutput(f"delta:{locate(self.table, home)}", KEY)
+        return SinkOutput(f"delta:{locate(self.table, settings)}", KEY)
 
     def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
         """Do nothing: the first write creates the table."""
@@ -123,7 +124,7 @@ class ArchiveSink:
     def write(self, frame: "DataFrame", write: WriteContext) -> None:
         """Append the records of `frame` that the table lacks."""
         spark = frame.sparkSession
-        table = locate(self.table, write.home)
+        table = locate(self.table, write.settings)
         name = spark.sparkContext.getLocalProperty("spark.jobGroup.id")  # Spark's id of a query's run
         run = self._runs.get(name) if name else None
         if run is None:
@@ -176,4 +177,4 @@ def _lacking(frame: "DataFrame", table: str, archived: ArchivedOffsets, first: i
 def _append(frame: "DataFrame", table: str, archived: ArchivedOffsets) -> None:
     # Delta does not commit an append without rows.
     writer = frame.write.format("delta").mode("append").partitionBy(*PARTITION_COLUMNS)
-    writer.option("userMetadata", archived.to_json()).save(table)
+    writer.option("userMetadata", archived.to_json()).save(for_spark(table))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from respool.decoders.json import JsonDecoder, decode
 from respool.errors import PipelineError
 from respool.kafka import records
-from respool.locations import scheme_of
+from respool.locations import for_spark, under
+from respool.settings import Settings
 from respool.spark.sql import identifier, table_properties
 
 if TYPE_CHECKING:
@@ -119,11 +120,9 @@ def to_archive(frame: "DataFrame", decoder: JsonDecoder) -> "DataFrame":
     )
 
 
-def locate(table: str, home: Path) -> str:
-    """Return a table's location: a relative path is under the home's `archive`, others are unchanged."""
-    if scheme_of(table) is not None:
-        return table
-    return str((home / "archive" / Path(table).expanduser()).absolute())
+def locate(table: str, settings: Settings) -> str:
+    """Return a table's location: a relative path is under the archive's store, others are unchanged."""
+    return under(settings.archive_store, table)
 
 
 def require(table: str) -> None:
@@ -139,7 +138,7 @@ def create(spark: "SparkSession", table: str, reading: DecoderIdentity) -> None:
         f"CREATE TABLE IF NOT EXISTS {identifier(table)} ({_SCHEMA}) USING DELTA PARTITIONED BY ({partitions}) "
         f"TBLPROPERTIES ({table_properties({**_DELTA, **reading.to_properties()})})"
     )
-    columns = spark.read.format("delta").load(table).columns
+    columns = spark.read.format("delta").load(for_spark(table)).columns
     lacking = [name for name in COLUMNS if name not in columns]
     if lacking:
         raise PipelineError(
@@ -157,7 +156,7 @@ def create(spark: "SparkSession", table: str, reading: DecoderIdentity) -> None:
 
 def read(spark: "SparkSession", table: str, version: int) -> "DataFrame":
     """Return a fixed version of the table: reading it does not conflict with a concurrent compaction."""
-    return spark.read.format("delta").option("versionAsOf", version).load(table)
+    return spark.read.format("delta").option("versionAsOf", version).load(for_spark(table))
 
 
 def optimize(

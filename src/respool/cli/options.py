@@ -11,6 +11,7 @@ from respool.errors import UsageError
 from respool.kafka.topics import cluster as cluster
 from respool.kafka.topics import connect as connect
 from respool.settings import Settings
+from respool.storage import object_store
 
 if TYPE_CHECKING:
     from respool.pipeline.definition import Pipeline
@@ -32,16 +33,26 @@ class Commands(TyperGroup):
 
 Home = Annotated[
     Path | None,
-    typer.Option(help="Folder of checkpoints, logs and the embedded broker's data.  [default: .respool; RESPOOL_HOME]"),
+    typer.Option(
+        help="Folder of logs, broker data, and all that is not in the storage.  [default: .respool; RESPOOL_HOME]"
+    ),
 ]
 BootstrapServers = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="An existing Kafka cluster, instead of the embedded broker."),
 ]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH",
+        help="Folder or URL of checkpoints, savepoints, archives and results.  [default: the home; RESPOOL_STORAGE]",
+    ),
+]
 SavepointsOption = Annotated[
     str | None,
     typer.Option(
-        metavar="PATH", help="Folder or URL of the savepoints.  [default: savepoints in the home; RESPOOL_SAVEPOINTS]"
+        metavar="PATH",
+        help="Folder or URL of the savepoints.  [default: savepoints in the storage; RESPOOL_SAVEPOINTS]",
     ),
 ]
 Where = Annotated[str, typer.Argument(metavar="PATH", help="A pipeline's name, a folder, or a URL such as s3://…")]
@@ -106,7 +117,7 @@ BROKEN = 3  # the exit code of `verify` and `audit` when something is broken
 
 def load(**flags: Any) -> Settings:
     """Return the settings of a command from its flags, the environment and respool.toml."""
-    return settings.load(flags)
+    return object_store.use(settings.load(flags))
 
 
 def configured_pipeline(name: str, assignments: list[str], settings: Settings) -> "Pipeline":

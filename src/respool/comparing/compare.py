@@ -7,6 +7,7 @@ from respool.comparing.report import DiffReport
 from respool.comparing.rows import read_rows, row_text, with_row
 from respool.errors import DiffError
 from respool.kafka.cluster import KafkaCluster
+from respool.locations import for_spark
 from respool.spark.failures import innermost_message
 from respool.spark.internals import translate_errors
 
@@ -53,7 +54,7 @@ def _compare(
         counts = _counts(joined, request)
         summary = DiffSummary(**counts, columns=_by_column(joined) if counts["differ"] else {})
         if output is not None:
-            _all(joined).write.mode("errorifexists").parquet(output)
+            _all(joined).write.mode("errorifexists").parquet(for_spark(output))
         shown = [row for verdict in VERDICTS if counts[verdict] for row in _first(joined, verdict, most)]
     finally:
         joined.unpersist()

@@ -14,6 +14,7 @@ from respool.delta.log import open_table
 from respool.errors import DiffError
 from respool.kafka import records, topics
 from respool.kafka.cluster import KafkaCluster
+from respool.locations import for_spark
 from respool.sinks.kafka import batch_header, newest_records
 from respool.sinks.protocol import json_of
 from respool.spark.sql import quote
@@ -119,7 +120,7 @@ def _version_rows(
     from pyspark.sql import functions as F
 
     reader = spark.read.format("delta")
-    table = (reader if version is None else reader.option("versionAsOf", version)).load(side.place)
+    table = (reader if version is None else reader.option("versionAsOf", version)).load(for_spark(side.place))
     zones = (output.timezone for output in sorted((request.a, request.b), key=lambda output: output.kind == "delta"))
     zone = next(filter(None, zones), "UTC")
 

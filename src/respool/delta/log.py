@@ -4,7 +4,6 @@ delta-rs counts versions down from the newest when it lists a table's history, a
 commit without commitInfo. Nor does it show which batch a commit holds. Hence the files themselves are read.
 """
 
-import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,9 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from respool.errors import CheckpointError, DamagedFileError
-from respool.locations import local_path
+from respool.locations import absolute, local_path
 from respool.spark.failures import is_delta_conflict
 from respool.storage.folder import read_error
+from respool.storage.object_store import delta_options
 from respool.storage.open import open_reader
 from respool.untrusted import LONG, Fields, Malformed, decimal, parse_json, whole_number
 
@@ -141,11 +141,13 @@ def open_table(location: str, version: int | None = None) -> "DeltaTable":
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
-    path = local_path(location)
+    path, location = local_path(location), absolute(location)
     if path is None:  # when the store is out of reach, the message of its own library is clearer
         open_reader(location).facts([f"_delta_log/{0:020}.json"])
     try:
-        return DeltaTable(str(path or location), version=version, storage_options=None if path else storage_options())
+        return DeltaTable(
+            str(path or location), version=version, storage_options=None if path else delta_options(location)
+        )
     except TableNotFoundError as error:
         raise CheckpointError(
             f"{location} is not a Delta table: {delta_message(error)}. Name the folder or URL that has its _delta_log."
@@ -153,14 +155,6 @@ def open_table(location: str, version: int | None = None) -> "DeltaTable":
     except Exception as error:  # a store raises OSErrors, a log DeltaErrors, and there are others
         where = location if version is None else f"Version {version} of {location}"
         raise CheckpointError(f"{where} cannot be read as a Delta table: {delta_message(error)}") from error
-
-
-def storage_options() -> dict[str, str]:
-    """Return delta-rs's options besides the environment: a request to a store that does not answer fails soon."""
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    # An endpoint without encryption is taken at its word, as other libraries do.
-    plain = {"allow_http": "true"} if endpoint.startswith("http://") else {}
-    return {"max_retries": "3", "retry_timeout": "30s", "connect_timeout": "10s", **plain}
 
 
 def delta_message(error: BaseException) -> str:

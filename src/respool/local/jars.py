@@ -1,6 +1,6 @@
-"""The jars that pyspark lacks: Spark's Kafka connector and Delta Lake, and the embedded Kafka broker.
+"""The jars that pyspark lacks: Spark's Kafka connector and Delta Lake, Hadoop's s3a, and the embedded Kafka broker.
 
-Two sets, `spark` and `broker`, each downloaded once into the user's cache by the Ivy that ships inside pyspark:
+Three sets, `spark`, `s3` and `broker`, each downloaded once into the user's cache by the Ivy that ships inside pyspark:
 
     $XDG_CACHE_HOME/respool/jars/<set>-<hash of the set's lock>/*.jar
 
@@ -33,7 +33,7 @@ from respool.errors import MachineError, SettingsError
 from respool.local.java import find_java
 from respool.settings import Settings
 
-SETS = ("spark", "broker")
+SETS = ("spark", "s3", "broker")
 _HERE = Path(__file__).parent
 # What happens is logged; a record about a download has the attributes `done` and `total`, in jars. Jars are provided
 # deep inside the start of Spark and of the broker: a logger reaches whoever shows progress without an argument of each.
@@ -67,6 +67,11 @@ class Jar:
 def spark_jars(settings: Settings) -> list[Path]:
     """Return the jars to hand to Spark, downloaded if they are not in the cache yet."""
     return _jars("spark", settings)
+
+
+def s3_jars(settings: Settings) -> list[Path]:
+    """Return the jars that Spark needs for s3a addresses, downloaded if they are not in the cache yet."""
+    return _jars("s3", settings)
 
 
 def broker_jars(settings: Settings) -> list[Path]:
@@ -264,7 +269,7 @@ def _sha256(file: Path) -> str:
 
 
 def write_lock(ivy_settings: Path | None = None) -> None:
-    """Download both sets as ivy.xml names them now, and write their sizes and checksums into jars.lock.json."""
+    """Download all sets as ivy.xml names them now, and write their sizes and checksums into jars.lock.json."""
     lock: dict[str, dict[str, dict[str, str | int]]] = {}
     with tempfile.TemporaryDirectory() as folder_name, open(os.devnull, "w") as nothing:
         for set_name in SETS:

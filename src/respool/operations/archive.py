@@ -8,8 +8,8 @@ from respool.archive.model import ArchiveContents
 from respool.archive.table import Size
 from respool.errors import BrokerError, PipelineError
 from respool.findings import CheckResult
-from respool.operations.context import OnNote, OnProgress, note_of, session
-from respool.settings import Settings, load
+from respool.operations.context import OnNote, OnProgress, note_of, session, settings_of
+from respool.settings import Settings
 from respool.text import plural, size
 
 if TYPE_CHECKING:
@@ -178,13 +178,13 @@ class Archive:
         """Name an archive.
 
         Args:
-            table: The table's path or URL; a relative path is under the `archive` folder of the home.
+            table: The table's path or URL; a relative path is under the settings' `archive_store`.
             settings: The settings; by default those of respool.toml and of the environment.
         """
         from respool.archive.table import locate
 
-        self.settings = settings if settings is not None else load()
-        self.location = locate(table, self.settings.home)
+        self.settings = settings_of(settings)
+        self.location = locate(table, self.settings)
         self._name = table
 
     def __repr__(self) -> str:
@@ -290,7 +290,7 @@ class Archive:
 
         if days:
             with (
-                session(self.settings, spark, note, f"to compact {self.location}") as active,
+                session(self.settings, spark, note, f"to compact {self.location}", [self.location]) as active,
                 naming_failures(self.location),
             ):
                 before, after = optimize(active, self.location, days, on_day)
@@ -354,7 +354,7 @@ class Archive:
         removed = differing = refilled = 0
         with (
             hold_archiving(self.settings, self.location, lacking),
-            session(self.settings, spark, note, f"to put {self.location} right") as active,
+            session(self.settings, spark, note, f"to put {self.location} right", [self.location]) as active,
         ):
             if doubles:
                 note("Removing duplicate records …")

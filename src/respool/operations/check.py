@@ -8,10 +8,11 @@ from typing import Any, Literal, get_args
 from respool.decoders import json
 from respool.errors import PipelineError, RespoolError
 from respool.kafka.cluster import KafkaCluster, check_embedded
+from respool.operations.context import settings_of
 from respool.pipeline.definition import OutputMode, Pipeline
 from respool.pipeline.registry import BUILT_IN, find_pipeline, section_values
 from respool.pipeline.results import Sessions, Windows
-from respool.settings import CONFIG_FILE, Settings, load
+from respool.settings import CONFIG_FILE, Settings
 from respool.sinks.protocol import Sink
 from respool.text import did_you_mean
 
@@ -47,7 +48,7 @@ def check(*pipelines: str, settings: Settings | None = None) -> list[DefinitionF
         All findings of each subject; a single finding of level `ok` for a subject without problems.
     """
     try:
-        settings = load() if settings is None else settings
+        settings = settings_of(settings)
         check_settings(settings)
     except RespoolError as error:
         return [DefinitionFinding(CONFIG_FILE, "wrong", str(error))]

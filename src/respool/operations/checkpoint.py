@@ -28,13 +28,13 @@ from respool.identity import Identity
 from respool.operations import context
 from respool.operations.apply import apply_plan
 from respool.operations.checkpoint_results import CheckpointReport, CheckpointStatus, PurgeResult
-from respool.operations.context import OnNote, OnProgress
+from respool.operations.context import OnNote, OnProgress, settings_of
 from respool.operations.plans import InstallPlan, Plan, Promotion, ResumePlan, RewindPlan, UndoPlan
 from respool.operations.state import StateChoices, StateQuery, query_state, state_choices
 from respool.savepoint.promote import plan_promote
 from respool.savepoint.restore import plan_restore
 from respool.savepoint.store import SavepointStore, StoredSavepoint
-from respool.settings import Settings, load
+from respool.settings import Settings
 from respool.storage import lease
 from respool.storage.folder import FolderReader
 from respool.storage.open import open_reader, open_writer
@@ -69,7 +69,7 @@ class Checkpoint:
             settings: Where pipelines, savepoints and Kafka are; by default from respool.toml and the environment.
         """
         self.name = str(location)
-        self.settings = load() if settings is None else settings
+        self.settings = settings_of(settings)
         self.location = context.location_of(self.name, self.settings)
 
     def __repr__(self) -> str:

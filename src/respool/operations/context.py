@@ -1,14 +1,15 @@
 """What operations share: the session and the notes of a call, and the context that a plan is made in."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING
 
 from respool.errors import BrokerError, CheckpointError, CheckpointInUseError, CheckpointNotFoundError, TopicError
-from respool.settings import Settings
+from respool.settings import Settings, load
+from respool.storage import object_store
 from respool.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -19,12 +20,18 @@ if TYPE_CHECKING:
     from respool.checkpoint.snapshot import CheckpointSnapshot
     from respool.savepoint.create import Position
     from respool.savepoint.manifest import SavepointManifest
+    from respool.sinks.protocol import Sink
     from respool.sinks.registry import SinkPosition
     from respool.storage.folder import FolderWriter
     from respool.storage.lease import Lease
     from respool.storage.local_lock import Process
 
 OnNote = Callable[[str], None]
+
+
+def settings_of(settings: Settings | None) -> Settings:
+    """Return the settings of a call, by default those of respool.toml and of the environment, and use their stores."""
+    return object_store.use(settings if settings is not None else load())
 
 
 def note_of(on_note: OnNote | None) -> OnNote:
@@ -34,7 +41,13 @@ def note_of(on_note: OnNote | None) -> OnNote:
 
 @contextmanager
 def session(
-    settings: Settings, spark: "SparkSession | None", on_note: OnNote, why: str = "", *, jvm: bool = True
+    settings: Settings,
+    spark: "SparkSession | None",
+    on_note: OnNote,
+    why: str = "",
+    locations: Iterable[str] = (),
+    *,
+    jvm: bool = True,
 ) -> "Iterator[SparkSession]":
     """Yield the session of the caller, which stays open, or a session that lasts as long as the `with` block.
 
@@ -43,23 +56,26 @@ def session(
         spark: The caller's session.
         on_note: Called before Spark is started.
         why: What it is started for.
+        locations: Folders and URLs that it reads and writes, besides those of the settings.
         jvm: The session needs a JVM; otherwise it may be on a Spark Connect server.
 
     Raises:
         SettingsError: It needs a JVM and would be on a server.
     """
     from respool.spark import connect
-    from respool.spark.session import any_session, spark_session
+    from respool.spark.session import any_session, require_connectors, spark_session, stores_of
 
     if spark is not None:
         if jvm:
             connect.require_jvm(spark)
+        require_connectors(spark, stores_of(settings, locations))
         yield spark
         return
     server = None if jvm else connect.server_of(settings)
     what = f"Connecting to {connect.shown(server)}" if server else f"Starting Spark ({settings.master})"
     on_note(f"{what} {why}{' ' * bool(why)}…")
-    with spark_session(settings) if jvm else any_session(settings) as started:
+    starting = spark_session(settings, locations=locations) if jvm else any_session(settings, locations)
+    with starting as started:
         yield started
 
 
@@ -84,23 +100,37 @@ def locate(name: str, settings: Settings) -> str:
         settings: Where the checkpoints of pipelines are.
     """
     from respool.locations import local_path
+    from respool.storage.open import new_writer
 
     local = local_path(name)
     if local is None:
         return name
-    own = settings.checkpoints / name
-    if "/" not in name and own.is_dir():
-        return str(own)
+    if "/" not in name and _exists(own := settings.checkpoint_of(name)):
+        return own
     if local.exists():
         return str(local)
-    names = sorted(folder.name for folder in settings.checkpoints.iterdir()) if settings.checkpoints.is_dir() else []
+    names = sorted(new_writer(settings.checkpoint_store).folders(""))
     pipelines = (
-        f"Pipelines that have run in {settings.home}: {', '.join(names)}."
+        f"Pipelines that have run in {_place(settings)}: {', '.join(names)}."
         if names
-        else f"No pipeline has run in {settings.home}."
+        else f"No pipeline has run in {_place(settings)}."
     )
     remedy = f"{pipelines}{did_you_mean(name, names)} Or name a folder or a URL."
     raise CheckpointNotFoundError(name, remedy=remedy)
+
+
+def _exists(checkpoint: str) -> bool:
+    from respool.locations import local_path
+    from respool.storage.open import open_reader
+
+    path = local_path(checkpoint)
+    return path.is_dir() if path is not None else bool(open_reader(checkpoint).folders(""))
+
+
+def _place(settings: Settings) -> str:
+    """Return where the checkpoints of pipelines are, for messages."""
+    at_home = settings.checkpoints is None and settings.storage is None
+    return str(settings.home) if at_home else settings.checkpoint_store
 
 
 def location_of(name: str, settings: Settings) -> str:
@@ -110,7 +140,7 @@ def location_of(name: str, settings: Settings) -> str:
     try:
         return absolute(locate(name, settings))
     except CheckpointNotFoundError:
-        return absolute(name if "/" in name else str(settings.checkpoints / name))
+        return absolute(name if "/" in name else settings.checkpoint_of(name))
 
 
 def open_target(location: str) -> "tuple[FolderWriter, CheckpointSnapshot | None]":
@@ -223,6 +253,14 @@ def change_context(
     )
 
 
+def table_of(sink: "Sink", settings: Settings) -> str | None:
+    """Return the folder or URL of the Delta table that a sink writes to; None for another kind of sink."""
+    from respool.sinks.protocol import ReadableSink
+
+    kind, _, place = sink.output(settings).address.partition(":") if isinstance(sink, ReadableSink) else ("",) * 3
+    return place if kind == "delta" else None
+
+
 def processes_using(location: str) -> "tuple[Process, ...]":
     """Return the other processes of this machine that have files of a checkpoint open."""
     from respool.locations import local_path
@@ -261,7 +299,7 @@ def savepoints_of(
 ) -> "list[SavepointManifest]":
     """Return the savepoints of a checkpoint and of queries that had its location before, the oldest first."""
     from respool.checkpoint.journal.history import query_ids
-    from respool.locations import absolute
+    from respool.locations import absolute, canonical_location
     from respool.savepoint.store import SavepointStore
 
     try:
@@ -270,7 +308,11 @@ def savepoints_of(
     except CheckpointError as error:
         note(f"warning: The savepoints cannot be listed: {error}", on_note, logging.WARNING)
         return []
-    return [manifest for manifest in manifests if manifest.query_id in ids or manifest.checkpoint == root]
+    return [
+        manifest
+        for manifest in manifests
+        if manifest.query_id in ids or canonical_location(manifest.checkpoint) == root
+    ]
 
 
 def _is_exclusive(location: str) -> bool | None:

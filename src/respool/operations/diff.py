@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from zoneinfo import ZoneInfo
 
@@ -12,8 +11,8 @@ from respool.comparing.model import ComparedOutput, Cutoff, DiffRequest, Kind, c
 from respool.comparing.report import DiffReport
 from respool.errors import BrokerError, CheckpointError, CheckpointNotFoundError, DiffError, UsageError
 from respool.kafka.topics import connect
-from respool.operations.context import OnNote, locate, note_of, session
-from respool.settings import Settings, load
+from respool.operations.context import OnNote, locate, note_of, session, settings_of
+from respool.settings import Settings
 from respool.times import parse_time
 
 if TYPE_CHECKING:
@@ -83,10 +82,10 @@ def diff(
         DiffError: An output does not exist, or the two cannot be compared.
     """
     from respool.comparing.compare import compare
-    from respool.locations import is_occupied, locate_output
+    from respool.locations import absolute, is_occupied
     from respool.spark.internals import HadoopPath
 
-    settings, note = settings if settings is not None else load(), note_of(on_note)
+    settings, note = settings_of(settings), note_of(on_note)
     names = tuple(place if isinstance(place, str) else place.location for place in (a, b))
     locator = OutputLocator(settings)
     sides = (locator.find(names[0]), locator.find(names[1]))
@@ -104,11 +103,12 @@ def diff(
     request = DiffRequest(*sides, cutoff, tuple(key), tuple(ignore))
     _check(request)
     kafka = locator.kafka if "kafka" in (request.a.kind, request.b.kind) else None
-    place = None if output is None else locate_output(output)
+    place = None if output is None else absolute(output)
     occupied = DiffError(f"{place} already exists. Name a new folder with --output.")
     if place is not None and is_occupied(place):
         raise occupied
-    with session(settings, spark, note, jvm=False) as active:
+    places = [*(side.place for side in sides if side.kind == "delta"), *([place] if place else ())]
+    with session(settings, spark, note, locations=places, jvm=False) as active:
         if place is not None and HadoopPath(active, place).is_occupied():
             raise occupied
         return replace(compare(active, kafka, request, limit, place), output=output)
@@ -178,7 +178,7 @@ class OutputLocator:
             return ComparedOutput("kafka", place)
         table = self._table(place)
         if table is None:
-            folders = " nor in ".join(map(str, self._table_folders))
+            folders = " nor in ".join(self._table_folders)
             raise DiffError(
                 f"There is no Delta table at {place}, nor in {folders}. Name the folder or URL that holds its "
                 "_delta_log."
@@ -187,19 +187,16 @@ class OutputLocator:
         return table
 
     @property
-    def _table_folders(self) -> tuple[Path, ...]:
-        return (self.settings.home / "results", self.settings.home / "archive")
+    def _table_folders(self) -> tuple[str, ...]:
+        return (self.settings.result_store, self.settings.archive_store)
 
     def _table(self, text: str) -> ComparedOutput | None:
-        from respool.locations import local_path
-        from respool.storage.open import open_reader
+        from respool.locations import absolute, under
+        from respool.storage.open import new_writer
 
-        path = local_path(text)
-        if path is None:
-            return ComparedOutput("delta", text.rstrip("/")) if open_reader(text).names("_delta_log") else None
-        for folder in (path.expanduser(), *(parent / path for parent in self._table_folders)):
-            if (folder / "_delta_log").is_dir():
-                return ComparedOutput("delta", str(folder.absolute()))
+        for place in dict.fromkeys((absolute(text), *(under(store, text) for store in self._table_folders))):
+            if new_writer(place).names("_delta_log"):
+                return ComparedOutput("delta", place)
         return None
 
     def _by_checkpoint(self, text: str) -> ComparedOutput | None:

@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 
 from respool.archive.table import Size
 from respool.errors import BrokerError, SettingsError
-from respool.operations.context import OnNote, OnProgress, note_of, session
+from respool.operations.context import OnNote, OnProgress, note_of, session, settings_of, table_of
 from respool.reprocessing.plan import SLICE, ReprocessPlan
-from respool.settings import Settings, load
+from respool.settings import Settings
 from respool.text import plural, size
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def plan_reprocess(
     from respool.reprocessing.plan import ReprocessRequest, make_plan, results_of
     from respool.times import parse_span
 
-    settings = settings if settings is not None else load()
+    settings = settings_of(settings)
     pipeline = replace(pipeline, timezone=settings.timezone) if settings.timezone else pipeline
     require_sound([pipeline], settings, jvm=False)
     results_of(pipeline)
@@ -154,9 +154,9 @@ def plan_reprocess(
     with _within_the_calendar(first, last, slice):
         asked = parse_span(first, last, ZoneInfo(pipeline.timezone))
     request = ReprocessRequest(pipeline, asked, allow_open, allow_partial, slice, settings)
-    table = locate(archive or pipeline.archive or f"{pipeline.topic}_table", settings.home)
+    table = locate(archive or pipeline.archive or f"{pipeline.topic}_table", settings)
     require(table)
-    live = read_live(checkpoint or str(settings.checkpoints / pipeline.name), pipeline)
+    live = read_live(checkpoint or settings.checkpoint_of(pipeline.name), pipeline)
     with _within_the_calendar(first, last, slice):
         return make_plan(request, ArchiveReader(table), live, datetime.now(timezone.utc))
 
@@ -188,7 +188,7 @@ def preview(
     from respool.reprocessing.job import preview as compute
 
     note, settings, kafka = note_of(on_note), plan.request.settings, _kafka(plan, required=False)
-    with session(settings, spark, note, jvm=False) as active:
+    with session(settings, spark, note, locations=_places(plan), jvm=False) as active:
         settled, reader = settle(plan, active, kafka, note)
         job = ReprocessJob(active, kafka, settings, settled, reader)
         settled = _announce(settled, job.to, on_plan)
@@ -223,7 +223,7 @@ def reprocess(
         on_note: Called with what happens; by default it is logged.
         on_progress: Called with how many slices are done.
     """
-    from respool.locations import locate_output
+    from respool.locations import absolute
     from respool.reprocessing.job import reprocess as compute
     from respool.reprocessing.runs import Runs, check_run_id
     from respool.reprocessing.target import check_output
@@ -233,11 +233,11 @@ def reprocess(
         check_run_id(run_id)
     kafka = _kafka(plan, required=output is None)
     if output is not None:
-        output = locate_output(output)
+        output = absolute(output)
         if run_id is None:
             check_output(output)
     runs = Runs(settings.home)
-    with session(settings, spark, note, jvm=False) as active:
+    with session(settings, spark, note, locations=_places(plan, output), jvm=False) as active:
         job, manifest = begin(plan, active, kafka, runs, output, run_id, note)
         if manifest.done:
             note(
@@ -281,7 +281,7 @@ def audit(
     from respool.reprocessing.job import ReprocessJob
 
     note, settings, kafka = note_of(on_note), plan.request.settings, _kafka(plan, required=True)
-    with session(settings, spark, note, jvm=False) as active:
+    with session(settings, spark, note, locations=_places(plan), jvm=False) as active:
         settled, reader = settle(plan, active, kafka, note)
         job = ReprocessJob(active, kafka, settings, settled, reader)
         settled = _announce(settled, job.to if fix else None, on_plan)
@@ -289,6 +289,12 @@ def audit(
         span = "-".join(f"{time.astimezone(timezone.utc):%Y%m%dT%H%M%SZ}" for time in times)
         run = f"audit-{settled.pipeline.name}-{span}-v{settled.version}" if fix else None
         return compare(job, limit, run, _on_slice(on_progress, settled))
+
+
+def _places(plan: ReprocessPlan, output: str | None = None) -> list[str]:
+    """Return the folders and URLs that a computation reads and writes."""
+    places = (plan.table, output or table_of(plan.pipeline.sink, plan.request.settings))
+    return [place for place in places if place]
 
 
 def settle(

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from respool.errors import CheckpointError, PipelineError, UsageError
-from respool.operations.context import OnNote, note_of, session
+from respool.operations.context import OnNote, note_of, session, settings_of, table_of
 from respool.settings import Settings, load
 from respool.times import parse_duration
 
@@ -68,7 +68,7 @@ def load_settings(**overrides: object) -> Settings:
     for name in overrides:
         if name not in names:
             raise SettingsError(f"Unknown setting '{name}'.{did_you_mean(name, names)} Expected {', '.join(names)}.")
-    return load(overrides)
+    return settings_of(load(overrides))
 
 
 def start(
@@ -124,7 +124,7 @@ def start(
     """
     from respool.running.options import RunOptions
 
-    settings = settings if settings is not None else load()
+    settings = settings_of(settings)
     options = RunOptions(
         available_now=available_now,
         trigger=_duration(trigger),
@@ -204,7 +204,7 @@ def run(
     from respool.running.restarts import stopping_on_signals
     from respool.running.status import RunStatus
 
-    settings = settings if settings is not None else load()
+    settings = settings_of(settings)
     options = RunOptions(
         available_now=available_now,
         trigger=_duration(trigger),
@@ -255,6 +255,8 @@ class _Call:
         status = status or RunStatus()
         options, settings, note = self.options, self.settings, self.note
         _check(self.pipelines, options, self.savepoint, self.allow_data_loss)
+        for pipeline in self.pipelines:
+            options.checkpoint_of(pipeline, settings)  # raises for a misspelled URL
         require_sound(self.pipelines, settings)
         kafka = cluster(settings)
         outage.wait_until_answers(kafka, options.patience, note)
@@ -267,8 +269,10 @@ class _Call:
         with ExitStack() as stack:
             held = stack.enter_context(holding(applied if fork is None else (), options, settings))
             names = ", ".join(pipeline.name for pipeline in self.pipelines)
+            places = [options.checkpoint_of(pipeline, settings) for pipeline in applied]
+            places += [place for pipeline in applied if (place := table_of(pipeline.sink, settings))]
             status.enter(Phase.SPARK)
-            active = stack.enter_context(session(settings, self.spark, note, f"for {names}"))
+            active = stack.enter_context(session(settings, self.spark, note, f"for {names}", places))
             on_batch = self.on_batch or (lambda progress: None)
             runner = Runner(active, kafka, settings, options, on_batch, note, held, stack.pop_all(), status)
 
@@ -316,7 +320,7 @@ def fork_before_start(
     """
     from respool.checkpoint.journal import history
     from respool.checkpoint.ownership import fork_of
-    from respool.locations import absolute
+    from respool.locations import absolute, canonical_location
     from respool.operations.checkpoint import Checkpoint
     from respool.operations.savepoints import find, require_free
     from respool.storage.open import new_writer
@@ -325,7 +329,7 @@ def fork_before_start(
     files = new_writer(location)
     fork = fork_of(files)
     if fork is not None and history.pending(files) is None:
-        if fork.location != savepoint.location:
+        if canonical_location(fork.location) != savepoint.location:
             raise CheckpointError(
                 f"{path} is a fork of the savepoint {fork.savepoint} at {fork.location}, not of {savepoint.location}. "
                 "Name a new folder with --checkpoint."
@@ -395,7 +399,7 @@ def _require_new_output(pipeline: "Pipeline", kafka: "KafkaCluster", settings: S
     from respool.storage.open import new_writer
 
     sink = pipeline.sink
-    kind, _, place = sink.output(settings.home).address.partition(":") if isinstance(sink, ReadableSink) else ("",) * 3
+    kind, _, place = sink.output(settings).address.partition(":") if isinstance(sink, ReadableSink) else ("",) * 3
     occupied = kind == "delta" and bool(new_writer(place).names("_delta_log"))
     if kind == "kafka" and topics.topic_exists(kafka, place):
         occupied = topics.start_offsets(kafka, place) != topics.end_offsets(kafka, place)

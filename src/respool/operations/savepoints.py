@@ -20,6 +20,7 @@ from respool.operations.context import (
     note_of,
     open_target,
     session,
+    settings_of,
     sink_position,
 )
 from respool.operations.plans import InstallPlan, ResumePlan
@@ -119,7 +120,7 @@ class Savepoint(StoredSavepoint):
         checked = verification.verify(self, on_progress or _ignore)
         if not load_state or checked.wrong:
             return SavepointReport(self.name, checked.wrong, checked.notes)
-        with session(self.settings, spark, note_of(on_note), jvm=False) as active:
+        with session(self.settings, spark, note_of(on_note), locations=[self.location], jvm=False) as active:
             rows, failed = verification.load(active, self)
         return SavepointReport(self.name, tuple(failed), checked.notes, rows)
 
@@ -197,7 +198,7 @@ class Savepoints:
             location: The folder or URL.
             settings: By default from respool.toml and the environment.
         """
-        settings = load() if settings is None else settings
+        settings = settings_of(settings)
         self.settings = settings if location is None else replace(settings, savepoints=str(location))
         self._store = SavepointStore(self.settings.savepoint_store)
 

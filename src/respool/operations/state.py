@@ -114,7 +114,7 @@ class StateQuery:
             return reader.write(active, self.reading, self.where, self.zone, file)
 
     def _session(self, spark: "SparkSession | None", on_note: OnNote | None) -> "AbstractContextManager[SparkSession]":
-        return session(self.settings, spark, note_of(on_note), jvm=False)
+        return session(self.settings, spark, note_of(on_note), locations=[self.reading.root], jvm=False)
 
 
 def state_choices(checkpoint: CheckpointSnapshot) -> StateChoices:

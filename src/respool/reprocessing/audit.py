@@ -40,7 +40,7 @@ def audit(job: ReprocessJob, most: int, fix: str | None, on_slice: OnSlice) -> A
     pipeline = job.plan.pipeline
     session = session_for(job.spark, pipeline.timezone, pipeline.spark)
     computation = Computation(session, job.plan, job.reader)
-    write = WriteContext(pipeline.name, None, job.require_kafka(), job.settings.home, fix)
+    write = WriteContext(pipeline.name, None, job.require_kafka(), job.settings, fix)
     sink = keyed(pipeline.sink, job.plan)
     if sink is None:
         raise ReprocessError(

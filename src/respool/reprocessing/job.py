@@ -122,7 +122,7 @@ def reprocess(job: ReprocessJob, manifest: ReprocessManifest, runs: Runs, on_sli
                 require_free(session, job.output)
             target, comparison = folder_target(session, job.output, manifest.run), None
         else:
-            write = WriteContext(job.plan.pipeline.name, None, job.require_kafka(), job.settings.home, manifest.run)
+            write = WriteContext(job.plan.pipeline.name, None, job.require_kafka(), job.settings, manifest.run)
             target = target_of(session, job.plan, write)
             job.plan.pipeline.sink.prepare(write.kafka, job.plan.pipeline.topic)
             comparison = _comparison(job, computation, write)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from respool.errors import ReprocessError
-from respool.locations import is_occupied
+from respool.locations import for_spark, is_occupied
 from respool.reprocessing.plan import ReprocessPlan
 from respool.sinks.console import FunctionSink
 from respool.sinks.delta import DeltaSink
@@ -68,7 +68,7 @@ class StagedTarget:
 
     @property
     def _staged(self) -> str:
-        return f"{self.folder.rstrip('/')}._respool-{self.run}"  # not inside: overwriting a folder empties it
+        return f"{for_spark(self.folder)}._respool-{self.run}"  # not inside: overwriting a folder empties it
 
     def write_slice(self, number: int, changes: "DataFrame") -> None:
         """Stage the changes of a slice."""
@@ -87,7 +87,7 @@ def target_of(spark: "SparkSession", plan: ReprocessPlan, write: WriteContext) -
     assert write.run is not None
     match sink:
         case DeltaSink():
-            return StagedTarget(spark, sink.locate(write.home), write.run, lambda rows: sink.correct(rows, write))
+            return StagedTarget(spark, sink.locate(write.settings), write.run, lambda rows: sink.correct(rows, write))
         case FunctionSink():
             raise ReprocessError(
                 f"The pipeline {plan.pipeline.name} passes its results to a function, batch by batch. Write the "
@@ -105,7 +105,7 @@ def folder_target(spark: "SparkSession", output: str, run: str) -> ResultTarget:
 
     def write(rows: "DataFrame") -> None:
         writer = rows.where("value IS NOT NULL").select("row.*").write.format(kind).mode("overwrite")
-        (writer.option("overwriteSchema", "true") if kind == "delta" else writer).save(output)
+        (writer.option("overwriteSchema", "true") if kind == "delta" else writer).save(for_spark(output))
 
     return StagedTarget(spark, output, run, write)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from respool._version import __version__
 from respool.checkpoint.journal import history
 from respool.checkpoint.ownership import RUN, RunRecord, fork_of, promotion_of, read_run_record
-from respool.errors import CheckpointError, CheckpointInUseError, UnfinishedChangeError
+from respool.errors import CheckpointError, CheckpointInUseError, StoreError, UnfinishedChangeError
 from respool.format import layout, logs
 from respool.locations import OWN, local_path
 from respool.pipeline.fingerprint import changed
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     from respool.settings import Settings
 
 
-def claim(checkpoint: str, pipeline: "Pipeline", home: Path | None = None, held: Lease | None = None) -> Lease | None:
+def claim(
+    checkpoint: str, pipeline: "Pipeline", settings: "Settings | None" = None, held: Lease | None = None
+) -> Lease | None:
     """Hold a checkpoint for a pipeline; None when another process holds it now.
 
-    With the `home` of its sinks, run.json also records where its results can be read. `held` is the lease of a
+    With settings, run.json also records where its results can be read. `held` is the lease of a
     checkpoint that this process holds already.
 
     Raises CheckpointError when the checkpoint belongs to another pipeline, or when a change of it was interrupted.
@@ -44,7 +46,7 @@ def claim(checkpoint: str, pipeline: "Pipeline", home: Path | None = None, held:
     if held is None or held.warning is not None:
         return held
     try:
-        _record(_files(checkpoint), pipeline, home)
+        _record(_files(checkpoint), pipeline, settings)
     except BaseException:
         held.close()
         raise
@@ -118,8 +120,8 @@ def check(checkpoint: str, pipeline: "Pipeline") -> None:
         unfinished = history.pending(files)
         topics = _topics(files) if run is None else None
         fork, promoted = fork_of(files), promotion_of(files)
-    except CheckpointError:
-        if folder is not None:
+    except CheckpointError as error:
+        if folder is not None or isinstance(error, StoreError):
             raise
         return  # Spark may reach a store that this process cannot
     if unfinished is not None:
@@ -161,15 +163,15 @@ def _require_same(checkpoint: str, pipeline: "Pipeline", run: RunRecord | None, 
         )
 
 
-def run_record(pipeline: "Pipeline", home: Path | None = None) -> RunRecord:
+def run_record(pipeline: "Pipeline", settings: "Settings | None" = None) -> RunRecord:
     """Return what run.json records of a pipeline, without its fingerprint.
 
     Args:
         pipeline: The pipeline.
-        home: The folder under which sinks put files of their own; None to leave out where results can be read.
+        settings: Where the sink's tables are; None to leave out where results can be read.
     """
     results, sink = pipeline.results, pipeline.sink
-    output = sink.output(home) if home is not None and isinstance(sink, ReadableSink) else SinkOutput("")
+    output = sink.output(settings) if settings is not None and isinstance(sink, ReadableSink) else SinkOutput("")
     return RunRecord(
         pipeline=pipeline.name,
         topic=pipeline.topic,
@@ -218,12 +220,12 @@ def _files(checkpoint: str) -> FolderWriter:
     return open_writer(checkpoint) if folder is None else LocalWriter(folder)
 
 
-def _record(files: FolderWriter, pipeline: "Pipeline", home: Path | None) -> None:
+def _record(files: FolderWriter, pipeline: "Pipeline", settings: "Settings | None") -> None:
     from respool.pipeline.fingerprint import fingerprint_of
 
     facts = {
         "respool": __version__,
-        **asdict(replace(run_record(pipeline, home), fingerprint=fingerprint_of(pipeline).to_json())),
+        **asdict(replace(run_record(pipeline, settings), fingerprint=fingerprint_of(pipeline).to_json())),
         "output_mode": pipeline.output_mode,
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }

@@ -5,13 +5,14 @@ Records that the decoders of a run's pipelines reject take another path: compani
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from respool.decoders.json import JsonDecoder, decode_events
 from respool.kafka.cluster import KafkaCluster
 from respool.kafka.records import read_stream
+from respool.locations import for_spark
 from respool.pipeline.definition import Pipeline, rejected
+from respool.settings import Settings
 from respool.sinks.protocol import WriteContext, check_key
 from respool.storage.lease import hold, holder
 from respool.times import spark_interval
@@ -69,7 +70,7 @@ def start_query(
         write(pipeline.transform(frame) if pipeline.stateless else frame, batch)
 
     writer = results.writeStream.queryName(pipeline.name).outputMode(pipeline.output_mode)
-    writer = writer.option("checkpointLocation", checkpoint).trigger(**trigger)
+    writer = writer.option("checkpointLocation", for_spark(checkpoint)).trigger(**trigger)
     return writer.foreachBatch(write_batch).start()
 
 
@@ -90,11 +91,11 @@ def kafka_source(kafka: KafkaCluster, pipeline: Pipeline, limit: int | None = No
     return read
 
 
-def sink_writer(kafka: KafkaCluster, pipeline: Pipeline, home: Path) -> WriteBatch:
-    """Return a function that writes results to a pipeline's sink; `home` is the folder of the sink's own files."""
+def sink_writer(kafka: KafkaCluster, pipeline: Pipeline, settings: Settings) -> WriteBatch:
+    """Return a function that writes results to a pipeline's sink; the settings have the place of its tables."""
 
     def write(results: "DataFrame", batch: int) -> None:
-        pipeline.sink.write(results, WriteContext(pipeline.name, batch, kafka, home))
+        pipeline.sink.write(results, WriteContext(pipeline.name, batch, kafka, settings))
 
     return write
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from respool.errors import PipelineError
+from respool.locations import canonical_location, local_path
 from respool.pipeline.definition import Pipeline
 from respool.settings import Settings
 from respool.sinks.console import ConsoleSink
@@ -54,8 +55,9 @@ class RunOptions:
     def checkpoint_of(self, pipeline: Pipeline, settings: Settings) -> str:
         """Return the checkpoint's folder or URL of a pipeline in this run."""
         if self.checkpoint and not pipeline.is_companion:
-            return self.checkpoint
-        return str(settings.checkpoints / pipeline.name)
+            is_local = local_path(self.checkpoint) is not None
+            return self.checkpoint if is_local else canonical_location(self.checkpoint)
+        return settings.checkpoint_of(pipeline.name)
 
     def trigger_of(self, pipeline: Pipeline) -> dict[str, bool | str]:
         """Return the trigger of a pipeline in this run, as arguments of Spark's `trigger`."""

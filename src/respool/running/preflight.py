@@ -16,6 +16,7 @@ from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import PipelineError, RespoolError
 from respool.format.positions import kafka_parts, kind_of, text_of
 from respool.kafka.records import SCHEMA
+from respool.locations import for_spark
 from respool.pipeline import fingerprint
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.fingerprint import Fingerprint
@@ -144,13 +145,13 @@ def _plan(session: "SparkSession", pipeline: Pipeline, folder: Path, checkpoint:
     (folder / "none.json").touch()
 
     def read(session: "SparkSession") -> "DataFrame":
-        return session.readStream.schema(SCHEMA).json(folder.as_uri())
+        return session.readStream.schema(SCHEMA).json(for_spark(str(folder)))
 
     def drop(results: "DataFrame", batch: int) -> None:
         """Write nothing."""
 
     try:
-        query = start_query(session, pipeline, read, drop, checkpoint.as_uri(), {"once": True})
+        query = start_query(session, pipeline, read, drop, str(checkpoint), {"once": True})
         try:
             query.awaitTermination()
         finally:

@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from respool.errors import CheckpointError, QueryError, RespoolError
+from respool.errors import CheckpointError, QueryError, RespoolError, StoreError
 from respool.kafka import outage, topics
 from respool.kafka.cluster import KafkaCluster
 from respool.pipeline.definition import Pipeline
@@ -299,7 +299,7 @@ class Runner:
         checkpoint = self._checkpoint_of(pipeline)
         changes = changed_since(checkpoint, pipeline)
         early = self._held.get(checkpoint)
-        lease = claim(checkpoint, pipeline, self._settings.home, early)
+        lease = claim(checkpoint, pipeline, self._settings, early)
         if lease is None:
             return False
         if early is None:
@@ -314,7 +314,12 @@ class Runner:
     def _start_companions(self, companions: Companions, report: bool = False) -> None:
         """Start the companions of all decoders whose rejected records no other process keeps."""
         for topic in companions.topics():
-            companion = companions.claim(topic)
+            try:
+                companion = companions.claim(topic)
+            except StoreError:
+                if report:
+                    raise
+                continue  # the store is tried again at the next check
             if companion is not None:
                 self._ask_kafka(partial(companion.sink.prepare, self._kafka, topic))
                 self._start(companion)
@@ -339,7 +344,7 @@ class Runner:
                 self._sessions[name],
                 pipeline,
                 kafka_source(self._kafka, pipeline, self._options.max_offsets_per_trigger),
-                sink_writer(self._kafka, pipeline, self._settings.home),
+                sink_writer(self._kafka, pipeline, self._settings),
                 self._checkpoints[name],
                 self._options.trigger_of(pipeline),
                 require_key=True,

@@ -11,7 +11,7 @@ from respool.checkpoint.ownership import PROMOTED, PromotionRecord
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import UnreadableFileError
 from respool.format import layout, logs
-from respool.locations import local_path
+from respool.locations import for_spark, store_of
 from respool.savepoint.copying import ProgressCallback, copy, copy_verified
 from respool.savepoint.extras import files_that_stay, is_schema_log_entry, moved_schema_log
 from respool.savepoint.manifest import SavedFile
@@ -105,13 +105,10 @@ def moved_to(target: str, text: str) -> str:
 
 def _address(target: str, before: str) -> str:
     """Return the address that Spark uses for a folder, of the same kind as the address that it replaces."""
-    path = local_path(target)
-    if path is not None:
-        return f"file:{path.absolute()}"
-    scheme, _, rest = target.partition("://")
-    if scheme == "s3":  # fsspec's word; Spark's own is s3a
-        scheme = before.split("://")[0] if before.startswith("s3") else "s3a"
-    return f"{scheme}://{rest.rstrip('/')}"
+    address = for_spark(target)
+    if store_of(address) is not None and store_of(before) == store_of(address):  # such as abfs:// and abfss://
+        return f"{before.partition('://')[0]}://{address.partition('://')[2]}"
+    return address
 
 
 def stage(

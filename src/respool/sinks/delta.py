@@ -5,7 +5,6 @@ A rewind either leaves the table to skip or replace replayed batches, or restore
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -14,7 +13,8 @@ from respool.delta.restore import RestoreTable, rehearse
 from respool.errors import CheckpointError, PipelineError
 from respool.identity import Identity
 from respool.kafka.cluster import KafkaCluster
-from respool.locations import scheme_of
+from respool.locations import for_spark, under
+from respool.settings import Settings
 from respool.sinks.address import DeltaAddress, ReplayOutcome
 from respool.sinks.protocol import SinkOutput, WriteContext, json_of, table_identity
 from respool.spark.sql import identifier, quote
@@ -31,7 +31,7 @@ class DeltaSink:
     """Rows to a Delta table; a result replaces the row of the same key. A batch is one commit.
 
     Attributes:
-        table: The table's path or URL; a relative path lies under the home's `results`. The first write creates it.
+        table: The table's path or URL; a relative path lies under the storage's `results`. The first write creates it.
         key: The columns that identify a result.
         withdrawn: A boolean column; a row where it is true deletes the row of its key. The column itself is not
             written.
@@ -65,9 +65,9 @@ class DeltaSink:
         """Return what happens to a replayed batch, for the plan of a rewind."""
         return f"Results replace the rows of the same keys in {self.table}."
 
-    def output(self, home: Path) -> SinkOutput:
+    def output(self, settings: Settings) -> SinkOutput:
         """Return where the results can be read back."""
-        return SinkOutput(f"delta:{self.locate(home)}", self.key)
+        return SinkOutput(f"delta:{self.locate(settings)}", self.key)
 
     def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
         """Nothing to create: the first write creates the table."""
@@ -99,7 +99,7 @@ class DeltaSink:
         from pyspark.sql import functions as F
 
         try:
-            table = spark.read.format("delta").load(self.locate(write.home))
+            table = spark.read.format("delta").load(for_spark(self.locate(write.settings)))
         except AnalysisException:  # nothing was written yet
             table = spark.createDataFrame([], rows)
         rendered = self.render(table)
@@ -110,34 +110,32 @@ class DeltaSink:
         """Replace the row of each key, in one commit; a result without a value deletes the row of its key."""
         spark = changes.sparkSession
         rows = changes.select("row.*").schema
-        self._create(spark, rows, write.home)
+        self._create(spark, rows, write.settings)
         view = f"respool_{uuid4().hex}"
         changes.createOrReplaceTempView(view)
         try:
-            statement = self._merge(view, rows.names, write.home)
+            statement = self._merge(view, rows.names, write.settings)
             retry_on_conflict(lambda: spark.sql(statement))
         finally:
             spark.catalog.dropTempView(view)
 
-    def locate(self, home: Path) -> str:
+    def locate(self, settings: Settings) -> str:
         """Return where the table is."""
-        if scheme_of(self.table) is not None:
-            return self.table
-        return str((home / "results" / Path(self.table).expanduser()).absolute())
+        return under(settings.result_store, self.table)
 
-    def _create(self, spark: "SparkSession", rows: "StructType", home: Path) -> None:
+    def _create(self, spark: "SparkSession", rows: "StructType", settings: Settings) -> None:
         fields = [field for field in rows if field.name != self.withdrawn]
         empty = spark.createDataFrame([], type(rows)(fields))
-        empty.write.format("delta").mode("ignore").save(self.locate(home))
+        empty.write.format("delta").mode("ignore").save(for_spark(self.locate(settings)))
 
-    def _merge(self, view: str, columns: list[str], home: Path) -> str:
+    def _merge(self, view: str, columns: list[str], settings: Settings) -> str:
         same = " AND ".join(f"t.{name} <=> s.row.{name}" for name in map(quote, self.key))
         quoted = [quote(name) for name in columns]
         named = ", ".join(quoted)
         values = ", ".join(f"s.row.{name}" for name in quoted)
         pairs = ", ".join(f"t.{name} = s.row.{name}" for name in quoted)
         clauses = [
-            f"MERGE INTO {identifier(self.locate(home))} t USING {view} s ON {same}",
+            f"MERGE INTO {identifier(self.locate(settings))} t USING {view} s ON {same}",
             "WHEN MATCHED AND s.value IS NULL THEN DELETE",
             f"WHEN MATCHED THEN UPDATE SET {pairs}",
             f"WHEN NOT MATCHED AND s.value IS NOT NULL THEN INSERT ({named}) VALUES ({values})",  # noqa: S608  (names)

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from respool.identity import Identity
 from respool.kafka import topics
 from respool.kafka.cluster import KafkaCluster
+from respool.settings import Settings
 from respool.sinks.protocol import SinkOutput, WriteContext, json_of, kafka_identity
 from respool.spark.sql import literal, quote
 
@@ -53,7 +53,7 @@ class KafkaSink:
             f"Results are sent to {self.topic} again, under the same keys; the header respool-batch names their batch."
         )
 
-    def output(self, home: Path) -> SinkOutput:
+    def output(self, settings: Settings) -> SinkOutput:
         """Return where the results can be read back."""
         return SinkOutput(f"kafka:{self.topic}", self.key)
 
@@ -136,7 +136,7 @@ class RejectedSink:
             f"Rejected records are sent to {self.topic} again, with their topic, partition and offset in the headers."
         )
 
-    def output(self, home: Path) -> SinkOutput:
+    def output(self, settings: Settings) -> SinkOutput:
         """Return where the rejected records can be read back."""
         return SinkOutput(f"kafka:{self.topic}")
 

@@ -7,13 +7,13 @@ the same text. Spark's own options have one format for all times of a column.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from respool.errors import PipelineError
 from respool.identity import FROM_TEXT, Identity
 from respool.kafka.cluster import KafkaCluster
 from respool.locations import canonical_location
+from respool.settings import Settings
 from respool.spark.sql import literal, quote
 from respool.text import did_you_mean
 
@@ -38,14 +38,14 @@ class WriteContext:
         pipeline: The pipeline's name.
         batch: The id of the micro-batch; None for reprocessed results.
         kafka: The cluster for sinks that write there.
-        home: The folder under which sinks put files of their own.
+        settings: Where tables are that a sink names by a relative path.
         run: The id of the reprocessing run; None for a micro-batch.
     """
 
     pipeline: str
     batch: int | None
     kafka: KafkaCluster
-    home: Path
+    settings: Settings
     run: str | None = None
 
     def headers(self) -> dict[str, str]:
@@ -102,8 +102,8 @@ class IdentifiedSink(Protocol):
 class ReadableSink(Protocol):
     """A place whose results can be read back."""
 
-    def output(self, home: Path) -> SinkOutput:
-        """Return where; `home` is the folder under which sinks put files of their own."""
+    def output(self, settings: Settings) -> SinkOutput:
+        """Return where; the settings have the place of tables that a sink names by a relative path."""
         ...
 
 

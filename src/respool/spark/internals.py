@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from respool.errors import SettingsError
+from respool.locations import for_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -301,6 +302,23 @@ def rows_as_table(frame: "DataFrame", rows: int) -> str:
     return table
 
 
+def has_filesystem(spark: "SparkSession", scheme: str) -> bool:
+    """Return whether Hadoop has a filesystem for URLs of a scheme.
+
+    Tested with Spark 4.2.0. Without it, the first access to such a URL fails with a Java exception.
+    """
+    from py4j.protocol import Py4JJavaError
+
+    jvm: Any = spark._jvm
+    try:
+        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(
+            scheme, spark._jsparkSession.sessionState().newHadoopConf()
+        )
+    except Py4JJavaError:
+        return False
+    return True
+
+
 class HadoopPath:
     """A path or URL as Hadoop's filesystems in the JVM see it, with the credentials of the session.
 
@@ -316,7 +334,7 @@ class HadoopPath:
             )
         jvm: Any = spark._jvm
         self._jvm = jvm
-        self._path = jvm.org.apache.hadoop.fs.Path(location)
+        self._path = jvm.org.apache.hadoop.fs.Path(for_spark(location))
         self._filesystem = self._path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
 
     def is_occupied(self) -> bool:

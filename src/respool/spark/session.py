@@ -5,15 +5,17 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from respool.errors import MachineError
 from respool.local import jars
+from respool.locations import for_spark, scheme_of, store_of
 from respool.settings import Settings
 from respool.spark import class_archive, connect, gateway, internals, jvm_classes
-from respool.storage import lease
+from respool.storage import lease, object_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,21 +72,34 @@ _JSON_LINE = (
     """"logger":"spark.%c{1}","message":"%enc{%m}{JSON}"}%n%ex{0}"""
 )
 _PATIENCE = 20.0  # seconds
+_CONNECTORS = {
+    "s3": "the jars that `respool jars --with s3` lists",
+    "gs": "the jar gcs-connector (com.google.cloud.bigdataoss)",
+    "abfs": "the jar hadoop-azure (org.apache.hadoop) and what it needs",
+}
 
 # Every run imports this module. A JVM that pyspark already uses, as under spark-submit, holds checkpoints, too.
 lease.register_jvm(internals.running_jvm)
 
 
 @contextmanager
-def any_session(settings: Settings) -> "Iterator[SparkSession]":
-    """Yield a session on the Spark Connect server that is named, or start Spark: for what needs no JVM."""
+def any_session(settings: Settings, locations: Iterable[str] = ()) -> "Iterator[SparkSession]":
+    """Yield a session on the Spark Connect server that is named, or start Spark: for what needs no JVM.
+
+    Args:
+        settings: As for `spark_session`.
+        locations: As for `spark_session`.
+    """
     address = connect.server_of(settings)
-    with spark_session(settings) if address is None else connect.connect_session(address) as session:
+    started = spark_session(settings, locations=locations) if address is None else connect.connect_session(address)
+    with started as session:
         yield session
 
 
 @contextmanager
-def spark_session(settings: Settings, patience: float = _PATIENCE) -> "Iterator[SparkSession]":
+def spark_session(
+    settings: Settings, patience: float = _PATIENCE, locations: Iterable[str] = ()
+) -> "Iterator[SparkSession]":
     """Start Spark for the length of a `with` block; no process is left behind, except once: see class_archive.
 
     Under spark-submit the JVM runs already: it keeps its own jars and logging, and only settings of a session are set.
@@ -93,6 +108,8 @@ def spark_session(settings: Settings, patience: float = _PATIENCE) -> "Iterator[
     Args:
         settings: Spark's master and its settings, and the home.
         patience: How many seconds the JVM has to end on its own.
+        locations: Folders and URLs that it reads and writes, besides those of the settings: Hadoop's connector is added
+            for the stores among them.
 
     Raises:
         MachineError: The JVM did not start, or was killed meanwhile.
@@ -102,10 +119,11 @@ def spark_session(settings: Settings, patience: float = _PATIENCE) -> "Iterator[
     # Without it, stateful workers use the first python3 of the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    conf = _conf(settings, submitted)
+    conf = _conf(settings, submitted, stores_of(settings, locations))
     if submitted:
         session = _session(conf)
         try:
+            require_connectors(session, stores_of(settings, locations))
             yield session
         finally:
             session.stop()
@@ -113,6 +131,7 @@ def spark_session(settings: Settings, patience: float = _PATIENCE) -> "Iterator[
     with gateway.running_jvm(conf, settings, patience) as jvm:
         session = _session(conf)
         jvm.serve(session)
+        require_connectors(session, stores_of(settings, locations))
         yield session
     if _archives_classes(conf):
         class_archive.make_later()
@@ -150,13 +169,41 @@ def session_for(spark: "SparkSession", timezone: str, conf: Mapping[str, str]) -
     return session
 
 
-def _conf(settings: Settings, submitted: bool) -> dict[str, str]:
+def stores_of(settings: Settings, locations: Iterable[str] = ()) -> set[str]:
+    """Return the object stores that a session needs, by their canonical schemes."""
+    places = (settings.storage, settings.checkpoints, settings.savepoints, settings.archive, *locations)
+    return {store for place in places if place is not None and (store := store_of(place)) is not None}
+
+
+def require_connectors(spark: "SparkSession", stores: Iterable[str]) -> None:
+    """Raise MachineError when Spark lacks Hadoop's connector for an object store.
+
+    A server of Spark Connect is not asked: it reports a missing connector itself.
+
+    Args:
+        spark: A session, which may be a caller's own.
+        stores: The canonical schemes of the stores.
+    """
+    if connect.is_connect(spark):
+        return
+    for store in sorted(stores):
+        scheme = scheme_of(for_spark(f"{store}://bucket"))
+        assert scheme is not None
+        if not internals.has_filesystem(spark, scheme):
+            raise MachineError(
+                f"Spark has no connector for {scheme}:// addresses. Start it with {_CONNECTORS[store]}, as --jars of "
+                "spark-submit or as spark.jars in the [spark] table of respool.toml."
+            )
+
+
+def _conf(settings: Settings, submitted: bool, stores: set[str]) -> dict[str, str]:
+    access = object_store.hadoop_conf(settings, os.environ, stores)
     if submitted:
-        return {**_ALWAYS, **settings.spark}
+        return {**_ALWAYS, **access, **settings.spark}
     local = re.match(r"local(\[|$)", settings.master) is not None
-    needed = jars.spark_jars(settings)
+    needed = [*jars.spark_jars(settings), *(jars.s3_jars(settings) if "s3" in stores else ())]
     files = ",".join(str(jar) for jar in (needed if local else (*needed, jvm_classes.JAR)))
-    conf = {**_ALWAYS, **(_LOCAL if local else {}), "spark.master": settings.master, **settings.spark}
+    conf = {**_ALWAYS, **access, **(_LOCAL if local else {}), "spark.master": settings.master, **settings.spark}
     extra = conf.get("spark.jars")
     conf["spark.jars"] = f"{files},{extra}" if extra else files
     conf.setdefault("spark.sql.warehouse.dir", (settings.home / "warehouse").absolute().as_uri())

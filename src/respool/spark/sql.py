@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from respool.locations import for_spark
 from respool.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def literal(text: str) -> str:
 
 def identifier(table: str) -> str:
     """Return the SQL identifier of the Delta table at a path or URL."""
-    return f"delta.`{table.replace('`', '``')}`"
+    return f"delta.`{for_spark(table).replace('`', '``')}`"
 
 
 def table_properties(values: Mapping[str, str]) -> str:

@@ -30,7 +30,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from respool import process
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, StoreError
 from respool.locations import OWN, local_path
 from respool.storage import local_lock
 from respool.storage.folder import FolderReader, FolderWriter
@@ -195,8 +195,10 @@ def _hold_local(checkpoint: str, folder: Path) -> Lease | None:
 def _hold_remote(checkpoint: str) -> Lease | None:
     try:
         lock = _RemoteLease.take(RemoteWriter(checkpoint))
+    except StoreError:
+        raise  # Spark uses the same credentials
     except CheckpointError as error:
-        # Spark may well reach what this process cannot.
+        # Spark may well reach what this process cannot, such as a filesystem whose package is missing here.
         return Lease(checkpoint, None, f"{checkpoint} is not locked against a second run: {error}")
     return None if lock is None else Lease(checkpoint, lock)
 

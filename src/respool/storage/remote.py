@@ -5,6 +5,9 @@ that create the same file at the same time, exactly one succeeds. A store that i
 reject the condition, so respool tests it: see `RemoteWriter.exclusive`. Without it, a file is written if it does not
 exist, and the process whose content it has a second later has created it. That is not exclusive: a slower process may
 overwrite it.
+
+Hadoop marks a folder of an object store by an empty object, the folder's name with a slash (`commits/`). A marker is no
+file: it is neither listed nor copied. A folder whose files have gone loses its markers in `prune`.
 """
 
 import os
@@ -12,13 +15,15 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from respool.errors import CheckpointError, CheckpointNotFoundError
-from respool.locations import OWN, scheme_of
+from respool.errors import CheckpointError, CheckpointNotFoundError, RespoolError, StoreError
+from respool.locations import OWN, canonical_location, scheme_of, store_of
 from respool.storage.folder import FileInfo, FolderListing, short_message, translate_errors
+from respool.storage.object_store import fsspec_options
+from respool.storage.store_errors import error_code, store_error
 from respool.untrusted import relative_path
 
 _TEMPORARY = re.compile(r"\..+\.\d+\.tmp")
@@ -33,6 +38,7 @@ _CONFLICT = frozenset(
 _REJECTED = frozenset({"NotImplemented", "501", "InvalidArgument", "InvalidRequest", "UnsupportedOperation", "400"})
 _PAUSES = (0.1, 0.3, 1.0)  # seconds before a conditional write is repeated after a conflict
 _SETTLE = 1.0  # seconds until a process reads whose content a file has, without conditional writes
+_PATIENCE = 15.0  # seconds for the first request to a store
 _PROBE = re.compile(r"probe-[0-9a-f-]{36}")
 
 _memory = threading.Lock()  # makes operations on fsspec's memory filesystem atomic
@@ -57,7 +63,7 @@ class RemoteReader:
 
     def __init__(self, url: str) -> None:
         """Open the filesystem of the URL; its own library finds the credentials."""
-        self.root = url.rstrip("/")
+        self.root = canonical_location(url)
         self._fs, self._path = _filesystem(self.root)
         protocol = self._fs.protocol
         self._protocols = frozenset((protocol,) if isinstance(protocol, str) else protocol)
@@ -66,8 +72,9 @@ class RemoteReader:
 
     def walk(self) -> FolderListing:
         """List all files in one pass, with their sizes and modification times."""
-        paths = self._find("")
-        if not paths:
+        entries = self._entries("")
+        paths = self._files(entries)
+        if not entries:
             remedy = "Check the URL, and the account's permissions."
             raise CheckpointNotFoundError(self.root, "the folder is missing or empty", remedy)
         folders: dict[str, list[str]] = {"": []}
@@ -83,14 +90,14 @@ class RemoteReader:
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes."""
-        with translate_errors(f"{self.root}/{path}"):
+        with _translate_errors(f"{self.root}/{path}"):
             return bytes(self._fs.cat_file(self._at(path)))
 
     def read_many(self, paths: Sequence[str]) -> dict[str, bytes | Exception]:
         """Return the bytes of each file, or the error that it raised; in parallel where the store supports it."""
         if not paths:
             return {}
-        with translate_errors(self.root):
+        with _translate_errors(self.root):
             contents = self._fs.cat([self._at(path) for path in paths], on_error="return")
         by_path = {self._relative(path): data for path, data in contents.items()}
         return {path: by_path.get(path, FileNotFoundError(path)) for path in paths}
@@ -105,12 +112,13 @@ class RemoteReader:
 
     def folders(self, folder: str) -> list[str]:
         """Return the names of the folders in one folder; empty when the folder does not exist."""
-        with translate_errors(f"{self.root}/{folder}"):
+        with _translate_errors(f"{self.root}/{folder}"):
             try:
                 entries = self._fs.ls(self._at(folder), detail=True)
             except FileNotFoundError:
                 return []
-        return [self._relative(entry["name"]).rpartition("/")[2] for entry in entries if entry["type"] == "directory"]
+        paths = [self._relative(entry["name"]) for entry in entries if entry["type"] == "directory"]
+        return [path.rpartition("/")[2] for path in paths if path != folder]
 
     def facts(self, paths: Iterable[str]) -> dict[str, FileInfo]:
         """Return size and modification time of each file that exists, from the last listing if it has them."""
@@ -127,20 +135,29 @@ class RemoteReader:
         return infos
 
     def _find(self, folder: str, depth: int | None = None) -> list[str]:
-        with translate_errors(self.root):
-            try:
-                entries = self._fs.find(self._at(folder), detail=True, maxdepth=depth)
-            except FileNotFoundError:  # the bucket does not exist
-                entries = {}
-        self._listed.update({self._relative(path): _facts(info) for path, info in entries.items()})
-        return [self._relative(path) for path in entries]
+        return self._files(self._entries(folder, depth))
+
+    def _entries(self, folder: str, depth: int | None = None) -> dict[str, dict[str, Any]]:
+        """Return all objects in a folder, by their paths: files, and markers of folders."""
+        try:
+            with _translate_errors(self.root):
+                listed: dict[str, dict[str, Any]] = self._fs.find(self._at(folder), detail=True, maxdepth=depth)
+        except FileNotFoundError:
+            return {}
+        return {self._relative(path): info for path, info in listed.items()}
+
+    def _files(self, entries: dict[str, dict[str, Any]]) -> list[str]:
+        files = {path: _facts(info) for path, info in entries.items() if path and not _is_marker(path)}
+        self._listed.update(files)
+        return list(files)
 
     def _ask(self, path: str) -> FileInfo | None:
-        with translate_errors(f"{self.root}/{path}"):
+        with _translate_errors(f"{self.root}/{path}"):
             try:
-                return _facts(self._fs.info(self._at(path)))
+                info = self._fs.info(self._at(path))
             except FileNotFoundError:
                 return None
+        return _facts(info) if info.get("type") != "directory" else None
 
     def temporary(self, folder: str) -> list[str]:
         """Return the paths of temporary files and probes in one folder that killed processes left."""
@@ -205,7 +222,7 @@ class RemoteWriter(RemoteReader):
         if self._in_memory:
             version = ""  # the bytes are compared
         elif self._is_s3 and self._conditions().version:
-            with translate_errors(f"{self.root}/{path}"):
+            with _translate_errors(f"{self.root}/{path}"):
                 version = str(self._fs.info(self._at(path))["ETag"])
         return Versioned(self.read(path), version)  # read last: a change in between makes the write fail
 
@@ -233,7 +250,7 @@ class RemoteWriter(RemoteReader):
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a file atomically: a store shows an object whole or not at all."""
-        with translate_errors(f"{self.root}/{path}"):
+        with _translate_errors(f"{self.root}/{path}"):
             if self._renames:
                 folder, _, name = self._at(path).rpartition("/")
                 new = f"{folder}/.{name}.{os.getpid()}.tmp"
@@ -253,7 +270,7 @@ class RemoteWriter(RemoteReader):
     def move(self, source: str, target: str) -> None:
         """Move a file unless it is moved already: by a rename, or by a copy that is checked before the deletion."""
         before = self._ask(source)
-        with translate_errors(f"{self.root}/{source}"):
+        with _translate_errors(f"{self.root}/{source}"):
             if before is None:
                 if self._ask(target) is None:
                     raise CheckpointError(f"{source} has vanished: another process changes this checkpoint.")
@@ -273,17 +290,28 @@ class RemoteWriter(RemoteReader):
 
     def delete(self, path: str) -> None:
         """Delete a file if it exists."""
-        with translate_errors(f"{self.root}/{path}"):
+        with _translate_errors(f"{self.root}/{path}"):
             if self._ask(path) is not None:
                 self._fs.rm_file(self._at(path))
             self._listed.pop(path, None)
 
     def prune(self, folder: str) -> None:
-        """Delete empty folders where the filesystem has folders; object stores do not."""
+        """Delete empty folders where the filesystem has folders, and on S3 the markers of folders without files."""
+        if self._is_s3:
+            entries = self._entries(folder)
+            files = self._files(entries)
+            for path in sorted(entries.keys() - set(files), reverse=True):
+                if path.endswith("/") and not any(file.startswith(path) for file in files):
+                    self._delete_marker(path)
         if self._renames:
-            with translate_errors(f"{self.root}/{folder}"):
+            with _translate_errors(f"{self.root}/{folder}"):
                 if self._fs.exists(self._at(folder)) and not self._fs.find(self._at(folder)):
                     self._fs.rm(self._at(folder), recursive=True)
+
+    def _delete_marker(self, path: str) -> None:
+        bucket, _, key = f"{self._path}/{path}".partition("/")
+        with _translate_errors(f"{self.root}/{path}"):
+            self._fs.call_s3("delete_object", Bucket=bucket, Key=key)  # `rm_file` removes the slash
 
     def sync(self, everything: bool = False) -> None:
         """Return immediately: a store confirms a write when it is durable."""
@@ -324,7 +352,7 @@ class RemoteWriter(RemoteReader):
 
         Libraries repeat a write whose response was lost: then the condition is not met although the file was written.
         """
-        with translate_errors(f"{self.root}/{path}"):
+        with _translate_errors(f"{self.root}/{path}"):
             for pause in (*_PAUSES, None):
                 try:
                     with _memory if self._in_memory else nullcontext():
@@ -359,11 +387,27 @@ class _Rejected(CheckpointError):
 
 
 def _code(error: BaseException) -> str:
-    """Return the error code of a store's response; `NotImplemented` for a library without conditional writes."""
-    if isinstance(error, TypeError | NotImplementedError):
-        return "NotImplemented"
-    response = getattr(error.__cause__, "response", None) or getattr(error, "response", None)
-    return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
+    """Return the code of a store's answer; `NotImplemented` for a library without conditional writes."""
+    return "NotImplemented" if isinstance(error, TypeError | NotImplementedError) else error_code(error)
+
+
+def _is_marker(path: str) -> bool:
+    return path.endswith(("/", "_$folder$"))  # of s3a, and of EMR and older versions of Hadoop
+
+
+@contextmanager
+def _translate_errors(what: str) -> Iterator[None]:
+    """Turn exceptions of a filesystem into a CheckpointError; a missing file stays a FileNotFoundError."""
+    with translate_errors(what):
+        try:
+            yield
+        except CheckpointError:
+            raise
+        except Exception as error:
+            known = store_error(what, error)
+            if known is None:
+                raise
+            raise known from error
 
 
 def _filesystem(url: str) -> tuple[Any, str]:
@@ -373,7 +417,9 @@ def _filesystem(url: str) -> tuple[Any, str]:
     if not url.lower().startswith(f"{scheme}://"):
         raise CheckpointError(f"{url} cannot be opened: it has one slash. Write it as {scheme}://… with two slashes.")
     try:
-        fs, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
+        fs, path = fsspec.core.url_to_fs(url, use_listings_cache=False, **fsspec_options(url))
+    except RespoolError:
+        raise
     except ImportError as error:
         raise CheckpointError(
             f"{scheme}:// needs a package that is not installed: {error}. "
@@ -384,7 +430,29 @@ def _filesystem(url: str) -> tuple[Any, str]:
             f"{url} cannot be opened: {short_message(error).splitlines()[0]}. Check the address and what {scheme}:// "
             "needs on this machine. Name a folder, or a URL of another filesystem, such as s3://."
         ) from error
-    return fs, path.rstrip("/")
+    path = path.rstrip("/")
+    if store_of(url) == "s3":
+        fs.retries = 2  # of a request that botocore has repeated
+        _require_bucket(fs, url, path)
+    return fs, path
+
+
+def _require_bucket(fs: Any, url: str, path: str) -> None:
+    """Raise StoreError when a bucket cannot be used; it is asked once in a process, so that no command half succeeds.
+
+    An account that may not list this folder may still read others.
+    """
+    reached: set[str] = vars(fs).setdefault("_respool_reached", set())
+    bucket, _, folder = path.partition("/")
+    if bucket in reached:
+        return
+    try:
+        with _translate_errors(url):
+            fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=f"{folder}/", MaxKeys=1, timeout=_PATIENCE)
+    except StoreError as error:
+        if not error.is_permission:
+            raise
+    reached.add(bucket)
 
 
 def _facts(info: dict[str, Any]) -> FileInfo:

@@ -256,8 +256,9 @@ def test_a_table_of_something_else_is_refused(stage: Stage, topic: str) -> None:
 
 
 def test_a_table_is_found_under_the_home_or_where_it_says(tmp_path: Path) -> None:
-    assert archive.locate("visits_table", tmp_path) == f"{tmp_path}/archive/visits_table"
-    assert archive.locate("/elsewhere/t", tmp_path) == "/elsewhere/t"
-    assert archive.locate("s3a://bucket/t", tmp_path) == "s3a://bucket/t"
+    settings = Settings(home=tmp_path)
+    assert archive.locate("visits_table", settings) == f"{tmp_path}/archive/visits_table"
+    assert archive.locate("/elsewhere/t", settings) == "/elsewhere/t"
+    assert archive.locate("s3a://bucket/t", settings) == "s3://bucket/t"
     with pytest.raises(PipelineError, match="respool run visits-archive"):
-        archive.require(archive.locate("visits_table", tmp_path))
+        archive.require(archive.locate("visits_table", settings))

@@ -55,9 +55,7 @@ class Stage(ArchiveStage):
         frame = records.read_offsets(
             session_for(self.spark, pipeline.timezone, pipeline.spark), self.kafka, self.topic, offsets
         )
-        pipeline.sink.write(
-            pipeline.transform(frame), WriteContext(pipeline.name, None, self.kafka, self.settings.home)
-        )
+        pipeline.sink.write(pipeline.transform(frame), WriteContext(pipeline.name, None, self.kafka, self.settings))
 
     def delete(self, where: str) -> None:
         DeltaTable(str(self.table)).delete(where)

@@ -240,7 +240,7 @@ def run(spark: "SparkSession", kafka: KafkaCluster, tmp_path: Path, monkeypatch:
 def ran(home: Path, name: str, output: str, batch: int, offset: int) -> Path:
     """Leave what a run of visit-counts leaves: a checkpoint that has read so far, and the note of its output."""
     where = home / "checkpoints" / name
-    held = claim(str(where), visit_counts(topic="visits", output_topic=output), home)
+    held = claim(str(where), visit_counts(topic="visits", output_topic=output), Settings(home=home))
     assert held is not None
     held.close()
     conf = {"batchWatermarkMs": int(START.timestamp() * 1000), "batchTimestampMs": 0, "conf": {}}

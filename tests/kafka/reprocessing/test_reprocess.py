@@ -268,7 +268,7 @@ def test_results_in_a_delta_table_are_replaced_in_one_commit(
         [click("07:08:00"), click("07:01:00", "d")],
         [click("09:40:00", "later")],
     )
-    table = Path(sink.locate(here.settings.home))
+    table = Path(sink.locate(here.settings))
 
     def rows() -> list[tuple[str, int, bool]]:
         rows = here.spark.read.format("delta").load(str(table)).collect()

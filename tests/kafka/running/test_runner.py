@@ -189,7 +189,7 @@ def test_a_stop_waits_for_the_running_batch_and_starts_no_other(stage: Stage, to
         watched.end()
     assert {batch for batch, _ in rows} == {0}
     assert [batch.batch for batch in watched.batches] == [0]
-    checkpoint = stage.settings.checkpoints / "collecting"
+    checkpoint = Path(stage.settings.checkpoint_store) / "collecting"
     assert (checkpoint / "commits" / "0").is_file()
     assert not (checkpoint / "offsets" / "1").exists()
 
@@ -240,7 +240,7 @@ def test_fail_fast_stops_the_others_after_their_batch(stage: Stage, topic: str) 
     ):
         watched.end()
     assert [row for _, row in rows] == ["v1"]
-    assert (stage.settings.checkpoints / "good" / "commits" / "0").is_file()
+    assert (Path(stage.settings.checkpoint_store) / "good" / "commits" / "0").is_file()
 
 
 def test_a_run_whose_pipelines_have_all_failed_ends(stage: Stage, topic: str) -> None:

@@ -17,6 +17,7 @@ from respool.kafka import consumer
 from respool.kafka.cluster import KafkaCluster
 from respool.sessions.packing import bucket_keys
 from respool.sessions.rules import sessions_of
+from respool.settings import Settings
 from respool.sinks.kafka import KafkaSink
 from respool.sinks.protocol import WriteContext
 from respool.storage.open import open_reader
@@ -243,7 +244,9 @@ def test_a_withdrawn_session_is_a_tombstone_on_kafka(
     assert sessions().sink == KafkaSink("visit_sessions", ("visit_id", "session_start"), withdrawn="withdrawn")
     assert sessions(rule="timer").sink == KafkaSink("visit_sessions", ("visit_id",))
     frame = spark.createDataFrame([("1", 0, True), ("1", 3, False), ("2", 4, None)], "id STRING, n INT, gone BOOLEAN")
-    KafkaSink(topic, key=("id", "n"), withdrawn="gone").write(frame, WriteContext("sessions", 0, kafka, tmp_path))
+    KafkaSink(topic, key=("id", "n"), withdrawn="gone").write(
+        frame, WriteContext("sessions", 0, kafka, Settings(home=tmp_path))
+    )
     records_by_key = {record.key: record.value for record in consumer.read(kafka, topic)}
     assert {key: value and json.loads(value) for key, value in records_by_key.items()} == {
         b'{"id":"1","n":0}': None,

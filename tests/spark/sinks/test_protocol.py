@@ -11,6 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from respool.kafka.cluster import KafkaCluster
+from respool.settings import Settings
 from respool.sinks.delta import DeltaSink
 from respool.sinks.kafka import KafkaSink
 from respool.sinks.protocol import WriteContext, json_of
@@ -88,7 +89,7 @@ def test_results_of_the_same_millisecond_have_keys_of_their_own(
 
 def test_what_a_table_holds_is_rendered_as_what_is_computed(spark: "SparkSession", tmp_path: Path) -> None:
     sink = DeltaSink("results", key=("ntz",))
-    write = WriteContext("p", 0, KafkaCluster("nowhere:1"), tmp_path)
+    write = WriteContext("p", 0, KafkaCluster("nowhere:1"), Settings(home=tmp_path))
     frame = rows(spark, 123_456, 123_789).select("at", "ntz")
     sink.write(frame, write)
     held: list[Any] = sink.published(spark, write, frame.schema).select("key", "value").collect()

@@ -56,8 +56,8 @@ def table(folder: Path, **columns: int) -> str:
 
 def ran(settings: Settings, name: str, sink: Sink) -> Path:
     """Leave the note of a run, as `respool run` does."""
-    where = settings.checkpoints / name
-    held = claim(str(where), Pipeline("mine", "visits", lambda events: events, sink), settings.home)
+    where = Path(settings.checkpoint_store) / name
+    held = claim(str(where), Pipeline("mine", "visits", lambda events: events, sink), settings)
     assert held is not None
     held.close()
     return where

@@ -76,6 +76,7 @@ _PUBLIC = {
     "StateChoices",
     "StateQuery",
     "StateRows",
+    "StoreError",
     "TopicError",
     "UndoPlan",
     "UnfinishedChangeError",

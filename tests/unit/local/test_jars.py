@@ -1,9 +1,11 @@
 """The download of jars, by the real Ivy from a repository in a folder: no network."""
 
 import hashlib
+import importlib.util
 import json
 import os
 import queue
+import re
 import threading
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
@@ -208,6 +210,13 @@ def test_the_lock_holds_every_jar_of_ivy_xml(set_name: str) -> None:
     ]
     assert {f"{line['name']}-{line['rev']}.jar" for line in lines} == set(jars.locked(set_name))
     assert {line["transitive"] for line in lines} == {"false"}
+
+
+def test_a_jar_of_pyspark_is_not_added_in_another_version() -> None:
+    pyspark = Path(str(importlib.util.find_spec("pyspark").origin)).parent  # type: ignore[union-attr]
+    shipped = {jar.name for jar in (pyspark / "jars").glob("*.jar")}
+    added = jars.locked("s3").keys()
+    assert not {re.split(r"-\d", name)[0] for name in shipped} & {re.split(r"-\d", name)[0] for name in added}
 
 
 def test_no_committed_file_names_a_repository() -> None:

@@ -30,8 +30,8 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.fixture
 def checkpoint(tmp_path: Path, settings: Settings) -> Checkpoint:
     """A golden checkpoint of 14 batches, as that of a pipeline in a home."""
-    settings.checkpoints.mkdir(parents=True)
-    unpack(tmp_path, "kafka").rename(settings.checkpoints / "mine")
+    Path(settings.checkpoint_store).mkdir(parents=True)
+    unpack(tmp_path, "kafka").rename(Path(settings.checkpoint_store) / "mine")
     return Checkpoint("mine", settings=settings)
 
 
@@ -55,7 +55,7 @@ def interrupt(checkpoint: Checkpoint, **target: Any) -> RewindPlan:
 
 
 def test_a_checkpoint_is_named_by_its_pipeline_its_folder_or_a_url(checkpoint: Checkpoint, settings: Settings) -> None:
-    assert checkpoint.location == str(settings.checkpoints / "mine")
+    assert checkpoint.location == str(Path(settings.checkpoint_store) / "mine")
     assert Checkpoint(Path(checkpoint.location), settings=settings) == checkpoint
     assert Checkpoint("s3://bucket/orders/", settings=settings).location == "s3://bucket/orders"
     assert len({checkpoint, Checkpoint(checkpoint.location, settings=settings)}) == 1
@@ -83,7 +83,7 @@ def test_a_checkpoint_that_does_not_exist_is_reported_with_the_nearest_name(
     with pytest.raises(errors.CheckpointNotFoundError, match="Did you mean 'mine'") as caught:
         call(Checkpoint("mime", settings=settings))
     assert caught.value.path == "mime"
-    assert not (settings.checkpoints / "mime").exists()
+    assert not (Path(settings.checkpoint_store) / "mime").exists()
 
 
 def test_a_summary_lists_as_many_batches_as_are_asked_for(checkpoint: Checkpoint) -> None:

@@ -15,6 +15,7 @@ from respool.cli.commands.doctor import doctor
 from respool.cli.commands.doctor import jars as jars_command
 from respool.local import jars
 from respool.operations.doctor import satisfies
+from respool.spark import jvm_classes
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +51,7 @@ def test_json_names_every_check() -> None:
         "Python": "ok",
         "packages": "ok",
         "spark jars": "later",
+        "s3 jars": "later",
         "broker jars": "later",
         "home": "ok",
         "cache": "ok",
@@ -156,10 +158,13 @@ def test_a_missing_packaging_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_jars_are_printed_for_spark_submit() -> None:
-    names = sorted(jars.locked("spark"))
-    jars.folder("spark").mkdir(parents=True)
-    for name in names:
-        (jars.folder("spark") / name).touch()
-    paths = [str(jars.folder("spark") / name) for name in names]
-    assert run("jars").stdout == ",".join(paths) + "\n"
-    assert json.loads(run("jars", "--json").stdout) == paths
+    for set_name in ("spark", "s3"):
+        jars.folder(set_name).mkdir(parents=True)
+        for name in jars.locked(set_name):
+            (jars.folder(set_name) / name).touch()
+    needed = [str(jars.folder("spark") / name) for name in sorted(jars.locked("spark"))] + [str(jvm_classes.JAR)]
+    assert run("jars").stdout == ",".join(needed) + "\n"
+    assert json.loads(run("jars", "--json").stdout) == needed
+    with_s3 = run("jars", "--with", "s3").stdout.rstrip().split(",")
+    assert with_s3[: len(needed)] == needed
+    assert {Path(path).name for path in with_s3[len(needed) :]} == jars.locked("s3").keys()

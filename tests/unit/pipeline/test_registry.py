@@ -12,6 +12,7 @@ from respool.errors import CheckpointError, PipelineError, RespoolError, Setting
 from respool.pipeline.parameters import Parameter, parameters_of
 from respool.pipeline.registry import BUILT_IN, find_pipeline, parameters, section_values
 from respool.running.claim import claim
+from respool.settings import Settings
 
 
 @pytest.mark.parametrize("name", list(BUILT_IN))
@@ -54,14 +55,14 @@ def test_an_unknown_rule_for_sessions_is_reported() -> None:
 
 def test_a_checkpoint_keeps_what_its_state_is_laid_out_by(tmp_path: Path) -> None:
     checkpoint = str(tmp_path / "checkpoint")
-    held = claim(checkpoint, find_pipeline("sessions", {"buckets": "4"}), tmp_path)
+    held = claim(checkpoint, find_pipeline("sessions", {"buckets": "4"}), Settings(home=tmp_path))
     assert held is not None
     held.close()
     with pytest.raises(
         CheckpointError, match=r"created with buckets=4, which cannot change; found buckets=16.*--set buckets=4"
     ):
-        claim(checkpoint, find_pipeline("sessions"), tmp_path)
-    again = claim(checkpoint, find_pipeline("sessions", {"buckets": "4", "gap": "5 minutes"}), tmp_path)
+        claim(checkpoint, find_pipeline("sessions"), Settings(home=tmp_path))
+    again = claim(checkpoint, find_pipeline("sessions", {"buckets": "4", "gap": "5 minutes"}), Settings(home=tmp_path))
     assert again is not None
     again.close()
 

@@ -23,7 +23,7 @@ def archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def _options(tmp_path: Path, master: str = "local[2]", **spark: str) -> str:
     settings = Settings(home=tmp_path, master=master, spark=spark)
-    return session._conf(settings, submitted=False)["spark.driver.extraJavaOptions"]
+    return session._conf(settings, submitted=False, stores=set())["spark.driver.extraJavaOptions"]
 
 
 def test_it_is_used_once_it_is_there(archive: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def _conf(home: Path, master: str = "local[2]", **spark: str) -> dict[str, str]:
     settings = Settings(
         home=home, master=master, spark={name.replace("_", "."): value for name, value in spark.items()}
     )
-    return session._conf(settings, submitted=False)
+    return session._conf(settings, submitted=False, stores=set())
 
 
 def test_the_jar_is_built_from_the_sources_next_to_it() -> None:

@@ -14,8 +14,11 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from typer.testing import CliRunner
 
 from respool.checkpoint.journal import history
+from respool.checkpoint.ownership import fork_of
 from respool.cli.app import app
 from respool.errors import CheckpointError
+from respool.operations.checkpoint import Checkpoint
+from respool.storage import lease
 from respool.storage.remote import RemoteReader, RemoteWriter
 from support.checkpoints import unpack
 
@@ -43,7 +46,21 @@ def checkpoint(s3: Any, golden: Path) -> dict[str, str]:
     return seen(s3)
 
 
+def mark_folders(s3: Any, folder: Path, prefix: str = "checkpoint") -> None:
+    """Create the empty objects by which s3a marks folders."""
+    folders = [f"{path.relative_to(folder)}/" for path in folder.rglob("*") if path.is_dir()]
+    for name in ("", *folders):
+        s3.call_s3("put_object", Bucket=BUCKET, Key=f"{prefix}/{name}", Body=b"")
+
+
+def markers(s3: Any, folder: str = "checkpoint") -> set[str]:
+    """Return the marked folders, without respool's own."""
+    names = {path.removeprefix(f"{BUCKET}/{folder}/") for path in s3.find(f"{BUCKET}/{folder}") if path.endswith("/")}
+    return {name for name in names if not name.startswith("_respool/")}
+
+
 def _upload(s3: Any, folder: Path, but: Iterable[str] = ()) -> None:
+    mark_folders(s3, folder)
     paths = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
     s3.pipe({f"{BUCKET}/checkpoint/{name}": path.read_bytes() for name, path in paths.items() if name not in but})
 
@@ -52,7 +69,8 @@ def seen(s3: Any, folder: str = "checkpoint") -> dict[str, str]:
     """Return all files that Spark sees, with the checksums of their bytes."""
     infos = s3.find(f"{BUCKET}/{folder}", detail=True)
     files = {path.removeprefix(f"{BUCKET}/{folder}/"): str(info["ETag"]) for path, info in infos.items()}
-    return {path: checksum for path, checksum in files.items() if not path.startswith("_respool/")}
+    names = [path for path in files if not path.startswith("_respool/") and path and not path.endswith("/")]
+    return {path: files[path] for path in names}
 
 
 @pytest.fixture
@@ -125,7 +143,8 @@ def test_verify_finds_what_is_missing(s3: Any, run: Run, checkpoint: dict[str, s
 
 def test_a_dry_run_changes_nothing(run: Run, s3: Any, checkpoint: dict[str, str]) -> None:
     ok(run("rewind", CHECKPOINT, "--to-batch", "0", "--stopped", "--allow-data-loss", "--dry-run", "--json"))
-    assert s3.find(f"{BUCKET}/checkpoint") == sorted(f"{BUCKET}/checkpoint/{path}" for path in checkpoint)
+    listed = [path for path in s3.find(f"{BUCKET}/checkpoint") if not path.endswith("/")]
+    assert listed == sorted(f"{BUCKET}/checkpoint/{path}" for path in checkpoint)
 
 
 class Cut(Exception):
@@ -191,6 +210,119 @@ def test_a_move_that_was_interrupted_between_copy_and_delete(s3: Any, checkpoint
     assert s3.info(f"{BUCKET}/checkpoint/_respool/13")["ETag"] == checkpoint["offsets/13"]
     with pytest.raises(CheckpointError, match="vanished"):
         files.move("offsets/99", "_respool/99")
+
+
+# --- markers of folders, as s3a leaves them ---------------------------------------------------------------------------
+
+
+def test_markers_are_no_files(s3: Any, checkpoint: dict[str, str]) -> None:
+    assert {"", "commits/", "offsets/", "state/", "state/0/", "state/0/1/"} <= markers(s3)
+    for noise in ("commits_$folder$", "_temporary/0/task/part-0", ".spark-staging-1/part-0", "state/0/1/.2.zip.tmp"):
+        s3.call_s3("put_object", Bucket=BUCKET, Key=f"checkpoint/{noise}", Body=b"")
+    files = RemoteReader(CHECKPOINT)
+    listing = files.walk().folders
+    assert sorted(listing["commits"]) == sorted(str(batch) for batch in range(14))
+    assert "" not in {name for names in listing.values() for name in names}
+    assert "commits_$folder$" not in listing[""]
+    assert set(files.folders("")) >= {"commits", "offsets", "state"}
+    assert "" not in files.folders("")
+    assert files.folders("state") == ["0"]
+    assert len(files.names("commits")) == 14
+    assert files.facts(["commits", "commits/", "metadata"]).keys() == {"metadata"}
+    assert all(path and not path.endswith("/") for path in files.below(""))
+
+
+def test_a_folder_with_nothing_but_markers_is_an_empty_folder(s3: Any, run: Run, golden: Path) -> None:
+    mark_folders(s3, golden, "empty")
+    assert "it is empty; expected the file metadata" in error(run("show", f"s3://{BUCKET}/empty"))
+    assert "the folder is missing or empty" in error(run("show", f"s3://{BUCKET}/nothing"))
+
+
+def test_pruning_deletes_the_markers_of_folders_without_files(s3: Any, checkpoint: dict[str, str]) -> None:
+    for name in ("state/0/7/", "state/9/", "state/9/0/"):
+        s3.call_s3("put_object", Bucket=BUCKET, Key=f"checkpoint/{name}", Body=b"")
+    RemoteWriter(CHECKPOINT).prune("state")
+    left = markers(s3)
+    assert {"state/", "state/0/", "state/0/1/", "commits/"} <= left
+    assert not {"state/0/7/", "state/9/", "state/9/0/"} & left
+    assert seen(s3) == checkpoint
+    s3.rm([f"{BUCKET}/checkpoint/{path}" for path in checkpoint if path.startswith("state/")])
+    RemoteWriter(CHECKPOINT).prune("state")
+    assert not any(name.startswith("state") for name in markers(s3))
+
+
+def test_markers_are_neither_saved_nor_restored_nor_in_the_way(s3: Any, checkpoint: dict[str, str]) -> None:
+    on_s3 = ("--savepoints", STORE)
+    called("savepoint", "create", CHECKPOINT, "one", *on_s3)
+    assert not [path for path in s3.find(f"{BUCKET}/savepoints") if path.endswith("/")]
+    forked = f"s3a://{BUCKET}/fork"
+    mark_folders(s3, Path("/nonexistent"), "fork")  # an s3a client has made the folder
+    called("savepoint", "fork", "one", forked, "--allow-data-loss", *on_s3)
+    assert called("checkpoint", "verify", forked)["ok"]
+    called("savepoint", "restore", "one", CHECKPOINT, "--yes", "--stopped", "--allow-data-loss", *on_s3)
+    called("checkpoint", "undo", CHECKPOINT, "--yes")
+    assert seen(s3) == checkpoint
+    called("checkpoint", "purge", CHECKPOINT, "--yes")
+    assert not s3.find(f"{BUCKET}/checkpoint/_respool/aside")
+    assert seen(s3) == checkpoint
+
+
+# --- one address, one configuration -----------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_has_one_identity_by_either_name_of_the_store(s3: Any, checkpoint: dict[str, str]) -> None:
+    by_spark = CHECKPOINT.replace("s3://", "s3a://")
+    assert Checkpoint(by_spark) == Checkpoint(CHECKPOINT + "/")
+    held = lease.hold(by_spark)
+    assert held is not None
+    with held, pytest.raises(CheckpointError, match="The query runs: process"):
+        here("rewind", CHECKPOINT, "--last", "1", *FLAGS)
+    made = called("savepoint", "create", by_spark, "one", "--savepoints", STORE)
+    assert made["checkpoint"] == CHECKPOINT
+    assert [saved["name"] for saved in called("checkpoint", "show", CHECKPOINT, "--savepoints", STORE)["savepoints"]]
+    called("savepoint", "fork", "one", f"s3a://{BUCKET}/fork", "--allow-data-loss", "--savepoints", STORE)
+    fork = fork_of(RemoteReader(f"s3://{BUCKET}/fork"))
+    assert fork is not None
+    assert (fork.checkpoint, fork.location) == (CHECKPOINT, f"{STORE}/one")
+
+
+def test_the_table_alone_reaches_the_store(
+    run: Run, s3: Any, s3_endpoint: str, checkpoint: dict[str, str], tmp_path: Path
+) -> None:
+    write_deltalake(f"s3://{BUCKET}/table", pa.table({"n": [1]}), storage_options=_PLAIN)
+    (tmp_path / "key").write_text("test\n")
+    (tmp_path / "respool.toml").write_text(
+        f'[s3]\nendpoint = "{s3_endpoint}"\nregion = "eu-west-3"\naccess_key = "env:MINE"\nsecret_key = "file:key"\n'
+    )
+    none = {name: "" for name in os.environ if name.startswith("AWS_") and "FILE" not in name}
+    environ = {**none, "MINE": "test", "AWS_EC2_METADATA_DISABLED": "true"}
+    assert ok(run("show", CHECKPOINT, "--json", environ=environ))["next_batch"] == 14
+    words = ("rewind", CHECKPOINT, "--last", "1", "--dry-run", "--stopped", "--json")
+    planned = run(*words, "--sink", f"delta:s3a://{BUCKET}/table", environ=environ)
+    assert "Delta table" in planned.stdout, planned.stderr
+    (tmp_path / "respool.toml").unlink()
+    assert "there are no credentials for S3" in error(run("show", CHECKPOINT, environ=environ))
+
+
+def test_everything_in_one_storage(s3: Any, golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RESPOOL_STORAGE", f"s3a://{BUCKET}/all")
+    for name in ("orders", "visits"):
+        mark_folders(s3, golden, f"all/checkpoints/{name}")
+        files = {str(path.relative_to(golden)): path for path in golden.rglob("*") if path.is_file()}
+        s3.pipe({f"{BUCKET}/all/checkpoints/{name}/{at}": path.read_bytes() for at, path in files.items()})
+    assert called("checkpoint", "show", "orders")["root"] == f"s3://{BUCKET}/all/checkpoints/orders"
+    with pytest.raises(CheckpointError, match=r"Pipelines that have run in s3://.*: orders, visits.*mean 'orders'"):
+        here("show", "oders")
+    made = called("savepoint", "create", "visits", "one", "--batch", "11")
+    assert made["location"] == f"s3://{BUCKET}/all/savepoints/one"
+    assert made["checkpoint"] == f"s3://{BUCKET}/all/checkpoints/visits"
+    here("rewind", "orders", "--last", "1", *FLAGS)
+    assert called("checkpoint", "show", "orders")["next_batch"] == 13
+    assert called("checkpoint", "show", "visits")["next_batch"] == 14
+    elsewhere = called("checkpoint", "show", str(golden), "--storage", str(tmp_path / "other"))
+    assert elsewhere["next_batch"] == 14
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- sinks on S3 ------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from respool.checkpoint.journal.steps import Journal, Origin
-from respool.locations import absolute, local_path
+from respool.locations import absolute, canonical_location, local_path
 
 _KEY_BYTES = 32
 
@@ -46,10 +46,10 @@ def foreign(journal: Journal, location: str) -> str | None:
         return f"it was written on the host {origin.host!r}; this is {socket.gethostname()!r}"
     if origin.user != _user():
         return f"it was written by the user {origin.user!r}; you are {_user()!r}"
-    if origin.location != where:
+    if canonical_location(origin.location) != where:
         return f"it was written for {origin.location!r}; the checkpoint was copied or moved to {where!r}"
     key = _key(create=False)
-    if key is None or not hmac.compare_digest(origin.seal.encode(), _seal(key, journal, where).encode()):
+    if key is None or not hmac.compare_digest(origin.seal.encode(), _seal(key, journal, origin.location).encode()):
         return "its seal is not that of this installation, or it was changed after it was written"
     return None
 

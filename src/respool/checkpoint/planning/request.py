@@ -254,7 +254,7 @@ def is_requested(journal: "Journal", identity: Identity, words: str) -> bool:
         words: The name or path in the request; only needed for journals of earlier versions of respool.
     """
     if journal.asked is not None:
-        return journal.asked == identity
+        return journal.asked.is_same(identity)
     recorded = identity_from_words(journal.operation, journal.request)
     return recorded in (identity, Identity(identity.kind, {"words": words}, FROM_TEXT))
 

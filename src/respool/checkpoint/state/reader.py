@@ -20,7 +20,7 @@ from respool.checkpoint.state.columns import StateColumn, columns_of, condition,
 from respool.checkpoint.state.selection import StateReading
 from respool.errors import CheckpointError
 from respool.format import logs
-from respool.locations import OWN, local_path
+from respool.locations import OWN, for_spark, local_path
 from respool.sessions.log import keeps_sessions, sessions_of
 from respool.spark.connect import separate_session
 from respool.spark.failures import innermost_message
@@ -202,14 +202,11 @@ def _move(part: Path, file: Path) -> None:
 def _address(reading: StateReading) -> Iterator[str]:
     """Yield the address of the checkpoint for Spark."""
     path = local_path(reading.root)
-    if path is None:
-        # Hadoop has another name for S3 than fsspec.
-        yield reading.root.replace("s3://", "s3a://", 1) if reading.root.startswith("s3://") else reading.root
-    elif reading.moved:
+    if path is not None and reading.moved:
         with relocated_view(path) as view:
-            yield str(view)
+            yield for_spark(str(view))
     else:
-        yield str(path.absolute())
+        yield for_spark(reading.root)
 
 
 def _unreadable(reading: StateReading, error: Exception) -> CheckpointError:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from respool.cli.options import BROKEN, BootstrapServers, Commands, Home, Json, configured_pipeline, load
+from respool.cli.options import BROKEN, BootstrapServers, Commands, Home, Json, Storage, configured_pipeline, load
 from respool.cli.render.output import out_json, print_note, print_result, throttled, width
 
 app = typer.Typer(
@@ -24,13 +24,14 @@ _DEFAULT = "visits_table"  # as that of respool.Archive
 def show(
     table: TableOption = _DEFAULT,
     hours: Annotated[bool, typer.Option("--hours", help="Also list the hours of event time.")] = False,
+    storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
     """Show what an archive holds: records of each topic partition, gaps, duplicates, hours, files."""
     from respool.operations.archive import Archive
 
-    contents = Archive(table, settings=load(home=home)).contents(on_progress=throttled("files read"))
+    contents = Archive(table, settings=load(storage=storage, home=home)).contents(on_progress=throttled("files read"))
     if json:
         out_json(contents.to_json(hours=hours))
     else:
@@ -56,13 +57,14 @@ def verify(
     ] = None,
     no_kafka: Annotated[bool, typer.Option("--no-kafka", help="Do not compare the table with Kafka.")] = False,
     bootstrap_servers: BootstrapServers = None,
+    storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
     """Check that every record is present once, and every file can be read. Exit code 3 if something is wrong."""
     from respool.operations.archive import Archive
 
-    settings = load(home=home, bootstrap_servers=bootstrap_servers)
+    settings = load(storage=storage, home=home, bootstrap_servers=bootstrap_servers)
     archive = Archive(table, settings=settings)
     if fix:
         decoding = configured_pipeline(pipeline, [], settings) if pipeline else None
@@ -86,7 +88,7 @@ def verify(
 
 
 @app.command()
-def optimize(table: TableOption = _DEFAULT, home: Home = None, json: Json = False) -> None:
+def optimize(table: TableOption = _DEFAULT, storage: Storage = None, home: Home = None, json: Json = False) -> None:
     """Compact small data files into large ones; queries may keep running.
 
     Every day of event time is a separate commit. An interruption loses no record; the same command compacts the days
@@ -94,7 +96,7 @@ def optimize(table: TableOption = _DEFAULT, home: Home = None, json: Json = Fals
     """
     from respool.operations.archive import Archive
 
-    result = Archive(table, settings=load(home=home)).compact(on_note=print_note)
+    result = Archive(table, settings=load(storage=storage, home=home)).compact(on_note=print_note)
     if json:
         out_json(result.to_json())
     else:

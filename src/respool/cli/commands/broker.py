@@ -151,9 +151,10 @@ def reset(home: Home = None, yes: Yes = False) -> None:
         )
     if broker.reset(settings.home):
         print_result("The broker's topics are deleted.")
-        if settings.checkpoints.is_dir():
-            print_result(
-                f"The checkpoints in {settings.checkpoints} are of topics that are gone: move them away to start over."
-            )
+        from respool.storage.open import new_writer
+
+        store = settings.checkpoint_store
+        if new_writer(store).folders(""):
+            print_result(f"The checkpoints in {store} are of topics that are gone: move them away to start over.")
     else:
         print_result(f"There is no broker in the home {settings.home}: nothing to delete.")

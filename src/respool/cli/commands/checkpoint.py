@@ -20,6 +20,7 @@ from respool.cli.options import (
     SavepointsOption,
     SinkOption,
     Stopped,
+    Storage,
     Where,
     Yes,
     load,
@@ -46,13 +47,14 @@ def show(
     path: Where,
     batches: Annotated[str, typer.Option(metavar="N|all", help="How many batches to list, newest last.")] = "100",
     savepoints: SavepointsOption = None,
+    storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
     """Show what a checkpoint holds: batches, offsets, watermark, state, and how far it can be rewound."""
     from respool.cli.render import checkpoint as render
 
-    checkpoint = _checkpoint(path, home=home, savepoints=savepoints)
+    checkpoint = _checkpoint(path, storage=storage, home=home, savepoints=savepoints)
     status = checkpoint.status(batches=_count(batches), on_note=print_note)
     if json:
         out_json(render.status_json(status))
@@ -66,13 +68,14 @@ def verify(
     quick: Annotated[
         bool, typer.Option("--quick", help="Check file names and logs only; read no state files.")
     ] = False,
+    storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
     """Check everything that a restart relies on. Exit code 3 if something is broken."""
     from respool.cli.render import checkpoint as render
 
-    report = _checkpoint(path, home=home).verify(deep=not quick, on_progress=throttled("files read"))
+    report = _checkpoint(path, storage=storage, home=home).verify(deep=not quick, on_progress=throttled("files read"))
     if json:
         out_json(report.to_json())
     else:
@@ -117,13 +120,14 @@ def rewind(
     dry_run: DryRun = False,
     yes: Yes = False,
     accept_foreign_journal: AcceptForeign = False,
+    storage: Storage = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
     json: Json = False,
 ) -> None:
     """Make an earlier batch the next to run. Files are moved aside, not deleted: `undo` moves them back."""
     require_answer(json, yes, dry_run)
-    settings = load(home=home, bootstrap_servers=bootstrap_servers, timezone=timezone)
+    settings = load(storage=storage, home=home, bootstrap_servers=bootstrap_servers, timezone=timezone)
     target = _target(to_batch, to_time, to_offsets, last, settings.timezone or "UTC")
     checkpoint = _checkpoint(path, settings)
     plan = checkpoint.plan_rewind(
@@ -147,22 +151,23 @@ def undo(
     dry_run: DryRun = False,
     yes: Yes = False,
     accept_foreign_journal: AcceptForeign = False,
+    storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
     """Undo the last rewind, restore or promotion, unless the query has run since."""
     require_answer(json, yes, dry_run)
-    checkpoint = _checkpoint(path, home=home)
+    checkpoint = _checkpoint(path, storage=storage, home=home)
     plan = checkpoint.plan_undo(reason=reason)
     show_confirm_apply(checkpoint, plan, Confirmation(dry_run, yes, json, accept_foreign_journal))
 
 
 @app.command()
-def history(path: Where, home: Home = None, json: Json = False) -> None:
+def history(path: Where, storage: Storage = None, home: Home = None, json: Json = False) -> None:
     """List the changes that respool made to a checkpoint: when, why, and what moved."""
     from respool.cli.render import checkpoint as render
 
-    checkpoint = _checkpoint(path, home=home)
+    checkpoint = _checkpoint(path, storage=storage, home=home)
     changes, pending = checkpoint.history(), checkpoint.pending()
     if json:
         out_json([render.change_json(change) for change in changes])
@@ -181,6 +186,7 @@ def purge(
     ] = "7d",
     dry_run: DryRun = False,
     yes: Yes = False,
+    storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
@@ -192,7 +198,7 @@ def purge(
     from respool.times import parse_duration
 
     require_answer(json, yes, dry_run)
-    checkpoint = _checkpoint(path, home=home)
+    checkpoint = _checkpoint(path, storage=storage, home=home)
     age, now = parse_duration(older_than), datetime.now(timezone.utc)
     result = checkpoint.purge(older_than=age, dry_run=True, now=now)
     if not json:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from respool.cli.options import BROKEN, BootstrapServers, Home, Json, Master, SavepointsOption, load
+from respool.cli.options import BROKEN, BootstrapServers, Home, Json, Master, SavepointsOption, Storage, load
 from respool.cli.render.output import out_json, print_note, print_result, width
 
 
@@ -47,6 +47,7 @@ def diff(
     master: Master = None,
     savepoints: SavepointsOption = None,
     bootstrap_servers: BootstrapServers = None,
+    storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
@@ -67,7 +68,9 @@ def diff(
         ignore=ignore or (),
         limit=limit,
         output=output,
-        settings=load(home=home, bootstrap_servers=bootstrap_servers, master=master, savepoints=savepoints),
+        settings=load(
+            storage=storage, home=home, bootstrap_servers=bootstrap_servers, master=master, savepoints=savepoints
+        ),
         on_note=print_note,
     )
     if json:

@@ -1,11 +1,11 @@
 """`respool doctor`, `jars`, `check` and `pipelines`: what is installed, configured and defined, before a start."""
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from respool.cli.options import BootstrapServers, Home, Json, load
+from respool.cli.options import BootstrapServers, Home, Json, Storage, load
 from respool.cli.render.output import out_json, print_result, table
 from respool.settings import Settings
 
@@ -65,15 +65,27 @@ def doctor(home: Home = None, bootstrap_servers: BootstrapServers = None, json: 
         raise typer.Exit(1)
 
 
-def jars(home: Home = None, json: Json = False) -> None:
-    """Print the jars that Spark needs, for: spark-submit --jars "$(respool jars)". Downloads missing jars first."""
-    from respool.local.jars import spark_jars
+def jars(
+    extra: Annotated[
+        Literal["s3"] | None,
+        typer.Option("--with", help="Add the jars for addresses of this kind.", show_default=False),
+    ] = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Print the jars that Spark needs, for: spark-submit --jars "$(respool jars)". Downloads missing jars first.
 
-    paths = [str(jar) for jar in spark_jars(load(home=home))]
+    They are Spark's Kafka connector, Delta Lake and respool's own classes; with `--with s3` also Hadoop's s3a.
+    """
+    from respool.local.jars import s3_jars, spark_jars
+    from respool.spark.jvm_classes import JAR
+
+    settings = load(home=home)
+    paths = [*spark_jars(settings), JAR, *(s3_jars(settings) if extra else ())]
     if json:
-        out_json(paths)
+        out_json([str(path) for path in paths])
     else:
-        print_result(",".join(paths))
+        print_result(",".join(map(str, paths)))
 
 
 def pipelines(
@@ -81,13 +93,14 @@ def pipelines(
         str | None,
         typer.Argument(metavar="NAME", help="Show this pipeline with its parameters; module:object for yours."),
     ] = None,
+    storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
     """List the pipelines: what each reads, does and writes; or show one, with its parameters."""
     from respool.pipeline import registry
 
-    settings = load(home=home)
+    settings = load(storage=storage, home=home)
     names = [name] if name is not None else list(registry.BUILT_IN)
     values = registry.section_values(names, settings.pipelines)
     if name is None:
@@ -110,11 +123,12 @@ def pipelines(
 
 def _summary(name: str, values: dict[str, object], settings: Settings) -> dict[str, Any]:
     from respool.pipeline import registry
+    from respool.storage.open import new_writer
 
     pipeline = registry.find_pipeline(name, values)
-    checkpoint = settings.checkpoints / pipeline.name
-    has_run = (checkpoint / "offsets").is_dir()
-    return {**pipeline.describe(), "has run": has_run, "checkpoint": str(checkpoint)}
+    checkpoint = settings.checkpoint_of(pipeline.name)
+    has_run = bool(new_writer(checkpoint).names("offsets"))
+    return {**pipeline.describe(), "has run": has_run, "checkpoint": checkpoint}
 
 
 def _parameters(name: str, values: dict[str, object]) -> list[dict[str, Any]]:

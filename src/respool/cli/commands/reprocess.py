@@ -18,6 +18,7 @@ from respool.cli.options import (
     Set,
     Slice,
     StartArgument,
+    Storage,
     Timezone,
     configured_pipeline,
     load,
@@ -52,6 +53,7 @@ def reprocess(
     timezone: Timezone = None,
     master: Master = None,
     bootstrap_servers: BootstrapServers = None,
+    storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
@@ -65,7 +67,7 @@ def reprocess(
     from respool.operations.reprocess import reprocess as run_again
     from respool.times import parse_duration
 
-    settings = load(home=home, bootstrap_servers=bootstrap_servers, timezone=timezone, master=master)
+    settings = load(storage=storage, home=home, bootstrap_servers=bootstrap_servers, timezone=timezone, master=master)
     plan = plan_reprocess(
         configured_pipeline(pipeline, set_ or [], settings),
         start,
@@ -110,6 +112,7 @@ def audit(
     timezone: Timezone = None,
     master: Master = None,
     bootstrap_servers: BootstrapServers = None,
+    storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
@@ -122,7 +125,7 @@ def audit(
     from respool.operations.reprocess import plan_reprocess
     from respool.times import parse_duration
 
-    settings = load(home=home, bootstrap_servers=bootstrap_servers, timezone=timezone, master=master)
+    settings = load(storage=storage, home=home, bootstrap_servers=bootstrap_servers, timezone=timezone, master=master)
     plan = plan_reprocess(
         configured_pipeline(pipeline, set_ or [], settings),
         start,

@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from respool.cli.options import BootstrapServers, Home, Json, Master, SavepointsOption, configured_pipelines, load
+from respool.cli.options import (
+    BootstrapServers,
+    Home,
+    Json,
+    Master,
+    SavepointsOption,
+    Storage,
+    configured_pipelines,
+    load,
+)
 from respool.cli.render.log_lines import json_lines, use_json_lines
 from respool.cli.render.output import out_json, print_note
 
@@ -97,6 +106,7 @@ def run(
     master: Master = None,
     savepoints: SavepointsOption = None,
     bootstrap_servers: BootstrapServers = None,
+    storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
@@ -112,6 +122,7 @@ def run(
 
     with suppress(KeyboardInterrupt):  # a signal before the queries ran, or another while they stopped
         settings = load(
+            storage=storage,
             home=home,
             bootstrap_servers=bootstrap_servers,
             timezone=timezone,

@@ -22,6 +22,7 @@ from respool.cli.options import (
     SavepointsOption,
     SinkOption,
     Stopped,
+    Storage,
     Where,
     Yes,
     load,
@@ -57,6 +58,7 @@ def create(
     sink: SinkOption = None,
     reason: Annotated[str | None, typer.Option(help="The reason, recorded in the manifest.")] = None,
     savepoints: SavepointsOption = None,
+    storage: Storage = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
     json: Json = False,
@@ -65,7 +67,7 @@ def create(
     from respool.cli.render import savepoint as render
     from respool.operations.checkpoint import Checkpoint
 
-    store = _savepoints(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
+    store = _savepoints(storage=storage, home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
     checkpoint = Checkpoint(path, settings=store.settings)
     progress = throttled("files copied")
     saved = store.create(checkpoint, name, batch=batch, sink=sink, reason=reason, on_progress=progress)
@@ -76,11 +78,11 @@ def create(
 
 
 @app.command(name="list")
-def list_(savepoints: SavepointsOption = None, home: Home = None, json: Json = False) -> None:
+def list_(savepoints: SavepointsOption = None, storage: Storage = None, home: Home = None, json: Json = False) -> None:
     """List the savepoints, the oldest first."""
     from respool.cli.render import savepoint as render
 
-    store = _savepoints(home=home, savepoints=savepoints)
+    store = _savepoints(storage=storage, home=home, savepoints=savepoints)
     warnings: list[str] = []
     saved = store.list(on_note=warnings.append)
     if json:
@@ -93,11 +95,13 @@ def list_(savepoints: SavepointsOption = None, home: Home = None, json: Json = F
 
 
 @app.command()
-def show(name: Name, savepoints: SavepointsOption = None, home: Home = None, json: Json = False) -> None:
+def show(
+    name: Name, savepoints: SavepointsOption = None, storage: Storage = None, home: Home = None, json: Json = False
+) -> None:
     """Show a savepoint: its batch, offsets, watermark, state, the position of its output, its pipeline."""
     from respool.cli.render import savepoint as render
 
-    savepoint = _savepoints(home=home, savepoints=savepoints)[name]
+    savepoint = _savepoints(storage=storage, home=home, savepoints=savepoints)[name]
     if json:
         out_json({**render.savepoint_json(savepoint), "files": [vars(file) for file in savepoint.manifest.files]})
         return
@@ -113,13 +117,14 @@ def verify(
     ] = False,
     savepoints: SavepointsOption = None,
     master: Master = None,
+    storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
     """Check every byte of a savepoint against its manifest. Exit code 3 if something is broken."""
     from respool.cli.render import savepoint as render
 
-    store = _savepoints(home=home, savepoints=savepoints, master=master)
+    store = _savepoints(storage=storage, home=home, savepoints=savepoints, master=master)
     try:
         savepoint = store[name]
     except (DamagedFileError, UnknownFormatVersionError) as error:
@@ -140,10 +145,11 @@ def delete(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A savepoint's name.")],
     yes: Yes = False,
     savepoints: SavepointsOption = None,
+    storage: Storage = None,
     home: Home = None,
 ) -> None:
     """Delete a savepoint permanently. Its forks are separate checkpoints, and stay."""
-    store = _savepoints(home=home, savepoints=savepoints)
+    store = _savepoints(storage=storage, home=home, savepoints=savepoints)
     left_over = store.has_leftovers(name)
     if not left_over:
         manifest = store[name].manifest
@@ -160,6 +166,7 @@ def copy(
     target: Annotated[str, typer.Argument(metavar="PATH", help="Folder or URL to copy it to.")],
     new_name: Annotated[str | None, typer.Option("--as", metavar="NAME", help="Another name for the copy.")] = None,
     savepoints: SavepointsOption = None,
+    storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
@@ -167,7 +174,7 @@ def copy(
     from respool.cli.render import savepoint as render
     from respool.operations.savepoints import Savepoints
 
-    store = _savepoints(home=home, savepoints=savepoints)
+    store = _savepoints(storage=storage, home=home, savepoints=savepoints)
     to = Savepoints(target, settings=store.settings)
     copied = store.copy(name, to, new_name=new_name, on_progress=throttled("files copied"))
     if json:
@@ -192,6 +199,7 @@ def restore(
     yes: Yes = False,
     accept_foreign_journal: AcceptForeign = False,
     savepoints: SavepointsOption = None,
+    storage: Storage = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
     json: Json = False,
@@ -200,7 +208,7 @@ def restore(
     from respool.operations.checkpoint import Checkpoint
 
     require_answer(json, yes, dry_run)
-    store = _savepoints(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
+    store = _savepoints(storage=storage, home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
     savepoint, checkpoint = store[name], Checkpoint(path, settings=store.settings)
     plan = checkpoint.plan_restore(
         savepoint,
@@ -223,6 +231,7 @@ def fork(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Finish an interrupted fork without asking.")] = False,
     accept_foreign_journal: AcceptForeign = False,
     savepoints: SavepointsOption = None,
+    storage: Storage = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
     json: Json = False,
@@ -230,7 +239,7 @@ def fork(
     """Create the checkpoint of a second query from the same position, with its own query id; both queries can run."""
     from respool.operations.checkpoint import Checkpoint
 
-    store = _savepoints(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
+    store = _savepoints(storage=storage, home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
     savepoint = store[name]
     plan = savepoint.plan_fork(new_path, allow_data_loss=allow_data_loss)
     checkpoint = Checkpoint(plan.location, settings=store.settings)
@@ -272,6 +281,7 @@ def promote(
     yes: Yes = False,
     accept_foreign_journal: AcceptForeign = False,
     savepoints: SavepointsOption = None,
+    storage: Storage = None,
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
     json: Json = False,
@@ -285,7 +295,7 @@ def promote(
     from respool.operations.plans import ResumePlan
 
     require_answer(json, yes, dry_run)
-    settings = load(home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
+    settings = load(storage=storage, home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
     checkpoint = Checkpoint(path, settings=settings)
     plan = checkpoint.plan_promote(
         Checkpoint(fork, settings=settings),

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from respool.cli.options import Home, Json, Master, Where, load
+from respool.cli.options import Home, Json, Master, Storage, Where, load
 from respool.cli.render.output import print_note
 from respool.errors import UsageError
 from respool.untrusted import is_decimal
@@ -50,6 +50,7 @@ def state(
         typer.Option(metavar="ZONE", help="Time zone of printed and given times.  [default: the pipeline's]"),
     ] = None,
     master: Master = None,
+    storage: Storage = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
@@ -61,7 +62,7 @@ def state(
     from respool.operations.checkpoint import Checkpoint
 
     shown, where, span = _limit(limit, output), _keys(key or []), _changes(changes)
-    checkpoint = Checkpoint(path, settings=load(home=home, master=master))
+    checkpoint = Checkpoint(path, settings=load(storage=storage, home=home, master=master))
     named = (option is not None for option in (batch, operator, store, var, changes, output))
     if not (any(named) or timers or key):
         choices = checkpoint.state_choices()
