@@ -94,6 +94,7 @@ def survived(
                 os.kill(standalone.executors()[0], signal.SIGKILL)
             elif batch == 6:
                 process.kill()
+        assert process.wait() == -signal.SIGKILL, process.stderr and process.stderr.read()
     before = run.committed()[-1]
     reported = []
     with driver.start(*run.words()) as process:

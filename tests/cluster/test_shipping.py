@@ -48,7 +48,8 @@ def test_a_pipeline_with_its_helpers_and_a_package_runs_where_nothing_of_it_is_i
     # A helper that is imported in a function, and a module beside the package that needs a package of another author.
     (driver.folder / "shop" / "labels.py").write_text("def label_of(page):\n    return page.title()\n")
     (driver.folder / "shop_prices.py").write_text(
-        "import tariffs\n\ndef price_of(page):\n    print(f'priced {page}')\n    return tariffs.PRICES[page]\n"
+        "import tariffs\n\ndef price_of(page):\n"
+        "    print(f'priced {page} by {__file__}')\n    return tariffs.PRICES[page]\n"
     )
     # As `pip install --target packages tariffs` leaves it; here it is installed, too.
     (driver.folder / "packages" / "tariffs").mkdir(parents=True)
@@ -65,7 +66,10 @@ def test_a_pipeline_with_its_helpers_and_a_package_runs_where_nothing_of_it_is_i
     assert [(row["visit_id"], row["price"], row["label"]) for row in results] == [
         (f"v{number}", 7, "Home") for number in range(3)
     ]
-    assert printed(error).count("priced home") == 3
+    # Imported from what the worker was sent, and not from the driver's folder, which is on the same disk.
+    sources = re.findall(r"priced home by (.*)", printed(error))
+    assert len(sources) == 3
+    assert all(Path(source).is_relative_to(driver.cluster.folder) for source in sources), sources
     assert "orders batch 0  3 rows" in error
     assert output == ""
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever the zip is made
+_PY_FILES = "spark.submit.pyFiles"
 _NATIVE = (".so", ".pyd", ".dylib")
 _COMPILED = (".pyc", ".pyo")
 # The zips that each application has.
@@ -37,15 +38,27 @@ def ship(spark: "SparkSession", roots: Iterable[Path]) -> None:
 
     context = spark.sparkContext
     shipped = _shipped.setdefault(context, set())
+    here = SparkFiles.getRootDirectory()
     for root in roots:
         archive = _zip(root)
         if archive.name in shipped:
             continue
         context.addPyFile(str(archive))
-        # Here, the code is imported from where it is.
-        copy = os.path.join(SparkFiles.getRootDirectory(), archive.name)
-        sys.path[:] = [place for place in sys.path if place != copy]
+        # In this process, the code is imported from where it is.
+        sys.path[:] = [place for place in sys.path if place != os.path.join(here, archive.name)]
         shipped.add(archive.name)
+    by_user = (os.path.basename(file) for file in context.getConf().get(_PY_FILES, "").split(",") if file)
+    _import_on_driver(context, [os.path.join(here, name) for name in (*sorted(shipped), *by_user)])
+
+
+def _import_on_driver(context: "SparkContext", files: list[str]) -> None:
+    """Let the Python worker that Spark starts on the driver import what executors import.
+
+    With the first batch of transformWithState, Spark runs its processor in a worker of the driver, to which it passes
+    no files. Its PYTHONPATH comes with the function. The paths do not exist on other hosts.
+    """
+    others = [place for place in context.environment.get("PYTHONPATH", "").split(os.pathsep) if place not in files]
+    context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, (*others, *files)))
 
 
 def has_native_code(root: Path) -> bool:

@@ -17,6 +17,10 @@ class FakeContext:
 
     def __init__(self) -> None:
         self.files: list[str] = []
+        self.environment: dict[str, str] = {}
+
+    def getConf(self) -> dict[str, str]:
+        return {"spark.submit.pyFiles": "/anywhere/packages.zip"}
 
     def addPyFile(self, path: str) -> None:
         self.files.append(path)
@@ -75,3 +79,14 @@ def test_an_unreadable_file_is_named_and_nothing_is_shipped(session: FakeSession
     with pytest.raises(MachineError, match=r"gone\.py cannot be read, to ship it to the executors of the cluster"):
         shipping.ship(session, [tmp_path / "shop"])  # type: ignore[arg-type]
     assert session.sparkContext.files == []
+
+
+def test_a_worker_of_the_driver_finds_the_same_files(session: FakeSession, tmp_path: Path) -> None:
+    session.sparkContext.environment["PYTHONPATH"] = "/of/the/user"
+    for name in ("shop.py", "prices.py"):
+        (tmp_path / name).touch()
+        shipping.ship(session, [tmp_path / name])  # type: ignore[arg-type]
+    prices, shop = sorted(Path(file).name for file in session.sparkContext.files)
+    assert session.sparkContext.environment["PYTHONPATH"].split(":") == [
+        *("/of/the/user", f"/spark-files/{prices}", f"/spark-files/{shop}", "/spark-files/packages.zip")
+    ]
