@@ -22,7 +22,7 @@ from support.cluster import standalone_cluster
 
 JOBS = ("counts", "sessions")
 PARTITIONS = (2, 8, 32, 200)
-_BATCHES = 8  # of a run that measures the cost of a batch
+_BATCHES = 6  # of a run that measures the cost of a batch
 _LOCAL, _CLUSTER = "local[2]", "2 workers × 1 core"
 
 

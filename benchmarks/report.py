@@ -169,8 +169,8 @@ def _cluster(results: Results) -> str:
     for key in dict.fromkeys((row["job"], row["where"], row["partitions"]) for row in results.cluster):
         of = [row for row in results.cluster if (row["job"], row["where"], row["partitions"]) == key]
         job, where, partitions = key
-        right = [row for row in of if row["status"] == "right"]
-        steady, batch = (spread([row[name] for row in right if row[name]]) for name in ("steady", "batch_s"))
+        usable = [row for row in of if row["status"] in ("right", "stopped")]
+        steady, batch = (spread([row[name] for row in usable if row[name]]) for name in ("steady", "batch_s"))
         cells = [steady.text(1, 1e-3) if steady else "–", batch.text(2) if batch else "–"]
         problems = "; ".join(dict.fromkeys(f"{row['status']}: {row['why']}" for row in of if row["status"] != "right"))
         rows.append((job, where, str(partitions or "chosen"), *cells, problems))

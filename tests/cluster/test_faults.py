@@ -16,6 +16,7 @@ from respool.kafka.cluster import KafkaCluster
 from respool.settings import Settings
 from support.cluster import StandaloneCluster, await_true
 from support.cluster_driver import Driver, batches_of, ended
+from support.processes import children_of, runs
 
 START = datetime(2025, 9, 4, 7, tzinfo=timezone.utc)
 EVENTS = 1_800
@@ -93,8 +94,10 @@ def survived(
                 await_true(lambda: len(standalone.executors()) == 2, "the start of another executor")
                 os.kill(standalone.executors()[0], signal.SIGKILL)
             elif batch == 6:
+                of_driver = children_of(process.pid)
                 process.kill()
         assert process.wait() == -signal.SIGKILL, process.stderr and process.stderr.read()
+    await_true(lambda: not any(map(runs, of_driver)), "the end of the driver's JVM")
     before = run.committed()[-1]
     reported = []
     with driver.start(*run.words()) as process:

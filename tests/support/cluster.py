@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from respool.spark import internals
+from support.processes import children_of
 
 _PATIENCE = 120
 # What Spark's workers import, as an administrator would have installed it on the hosts of a cluster.
@@ -49,7 +50,7 @@ class SparkWorker:
         """Return the processes of its executors."""
         return [
             child
-            for child in _children(self.process.pid)
+            for child in children_of(self.process.pid)
             if b"CoarseGrainedExecutorBackend" in _read(Path(f"/proc/{child}/cmdline"))
         ]
 
@@ -190,11 +191,6 @@ def _await(process: "subprocess.Popen[bytes]", log: Path, pattern: str) -> str:
         assert process.poll() is None, text[-3000:]
         time.sleep(0.05)
     raise AssertionError(log.read_text(errors="replace")[-3000:])
-
-
-def _children(pid: int) -> list[int]:
-    """Return the processes that any thread of a process has started."""
-    return [int(child) for file in Path(f"/proc/{pid}/task").glob("*/children") for child in _read(file).split()]
 
 
 def _read(file: Path) -> bytes:
