@@ -48,7 +48,7 @@ def markdown(results: Results) -> str:
     parts = [_head(results), _goals(results)]
     parts += [_compared(results, job) for job in _COMPARED if any(run.job == job for run in results.runs)]
     parts += [part for part in (_growth(results), _reprocess(results), _rewind(results), _start(results)) if part]
-    parts.append(_cluster(results))
+    parts += [_cluster(results), _fleet(results)]
     parts.append(_not_run(results))
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -176,6 +176,27 @@ def _cluster(results: Results) -> str:
         rows.append((job, where, str(partitions or "chosen"), *cells, problems))
     heads = ("job", "where", "state partitions", "steady, thousand/s", "s per batch", "notes")
     text = "## cluster\n\nrespool on a standalone cluster on this machine, and in a local Spark: the same cores.\n\n"
+    return text + _table(heads, rows) if rows else ""
+
+
+def _fleet(results: Results) -> str:
+    rows = [
+        (
+            f"{row['pipelines']}",
+            *(_number(row[name], 1) for name in ("first_s", "first_cpu_s", "idle_cpu_ms")),
+            _number(row["memory_mb"], 0),
+        )
+        for row in results.fleet
+        if row["status"] == "right"
+    ]
+    heads = (
+        "pipelines",
+        "all have finished a batch, s",
+        "CPU s until then",
+        "CPU ms of a trigger without records",
+        "memory, MB",
+    )
+    text = "## fleet\n\nPipelines that count, in one application with `local[2]`; each trigger is of one pipeline.\n\n"
     return text + _table(heads, rows) if rows else ""
 
 

@@ -128,7 +128,7 @@ def run_of(
     )
 
 
-_OTHERS = ("growth", "reprocess", "rewind", "start", "cluster")  # jobs that no other engine does
+_OTHERS = ("growth", "reprocess", "rewind", "start", "cluster", "fleet")  # jobs that no other engine does
 
 
 @dataclass
@@ -145,6 +145,7 @@ class Results:
         rewind: The rows of the job rewind.
         start: The rows of the job start.
         cluster: The rows of the job cluster.
+        fleet: The rows of the job fleet.
     """
 
     machine: dict[str, Any]
@@ -156,6 +157,7 @@ class Results:
     rewind: list[dict[str, Any]] = field(default_factory=list)
     start: list[dict[str, Any]] = field(default_factory=list)
     cluster: list[dict[str, Any]] = field(default_factory=list)
+    fleet: list[dict[str, Any]] = field(default_factory=list)
 
     def of(self, job: str, engine: str) -> list[Run]:
         """Return the runs of an engine whose figures count; no runs at all if any of them was wrong."""
