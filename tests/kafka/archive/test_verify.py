@@ -98,7 +98,7 @@ def stage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Stage:
     @contextmanager
-    def same(_: Settings) -> "Iterator[SparkSession]":
+    def same(_: Settings, **__: object) -> "Iterator[SparkSession]":
         yield spark
 
     # A second session of one process would be the same one, and end it.
