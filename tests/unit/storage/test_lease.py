@@ -354,7 +354,7 @@ def test_a_killed_holder_on_this_machine_is_noticed_immediately(on_s3: str) -> N
 
 def test_two_processes_never_create_the_same_lease(on_s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has looked, and saw none: S3 itself refuses the second."""
-    monkeypatch.setattr(RemoteWriter, "_ask", lambda self, path: None)
+    monkeypatch.setattr(RemoteWriter, "_is_file", lambda self, path: False)
     RemoteWriter(on_s3).create(LEASE, b"first")
     with pytest.raises(FileExistsError):
         RemoteWriter(on_s3).create(LEASE, b"second")
