@@ -41,19 +41,28 @@ def new_writer(location: str) -> FolderWriter:
 def open_referenced(location: str, root: str) -> FolderReader:
     """Return a reader of a folder that is named in a file, which somebody else may have written.
 
+    Raises:
+        CheckpointError: The URL is of another kind than `require_referenced` accepts, or the folder does not exist.
+    """
+    require_referenced(location, root)
+    return open_reader(location)
+
+
+def require_referenced(location: str, root: str) -> None:
+    """Raise CheckpointError for a place that must not be contacted only because a file names it.
+
     Only a local disk, an object store and the kind of filesystem that holds the file are contacted: any other URL could
     lead to a server of the author's choice, which need not answer.
 
     Args:
         location: The folder or URL that the file names.
         root: The folder or URL that holds the file.
-
-    Raises:
-        CheckpointError: The URL is of another kind, or the folder does not exist.
     """
     if local_path(location) is None and store_of(location) is None and scheme_of(location) != scheme_of(root):
-        raise CheckpointError(f"{location} is named by a file in {root}; only local paths and object stores are read.")
-    return open_reader(location)
+        raise CheckpointError(
+            f"{location} is named by a file in {root}, which somebody else may have written; only folders of this "
+            "machine and of object stores are read because of such a file. Nothing was changed."
+        )
 
 
 def _exists(path: Path) -> bool:

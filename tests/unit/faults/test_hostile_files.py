@@ -18,10 +18,11 @@ from typer.testing import CliRunner, Result
 
 from respool.checkpoint import ownership
 from respool.checkpoint.journal import apply, history, installation
-from respool.checkpoint.journal.steps import Journal, LogEnds, Move, Prune, Replace
+from respool.checkpoint.journal.steps import Journal, LogEnds, Move, Prune, Replace, Restore
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.verify.run import verify as verify_checkpoint
 from respool.cli.app import app
+from respool.delta.restore import RestoreTable
 from respool.errors import CheckpointError
 from respool.savepoint.store import SavepointStore
 from respool.storage import folder
@@ -256,6 +257,24 @@ def test_a_server_that_a_savepoint_names_is_not_contacted(
     place = ("--dry-run", "--savepoints", store.location, "--home", str(tmp_path / "home"))
     forked = respool("savepoint", "fork", "one", str(tmp_path / "fork"), *place)
     assert forked.exit_code == 0 or "input files" in forked.output, forked.output
+    with pytest.raises(BlockingIOError):
+        server.accept()
+
+
+@pytest.mark.parametrize("kind", ["files", "table"])
+def test_a_server_that_a_journal_names_is_not_contacted(
+    checkpoint: Path, tmp_path: Path, server: socket.socket, kind: str
+) -> None:
+    now = CheckpointSnapshot(LocalReader(checkpoint))
+    newest = LogEnds(now.offsets[-1], now.commits[-1])
+    place = f"ftp://127.0.0.1:{server.getsockname()[1]}/out"
+    step = (
+        Move("x", "_respool/aside/j/x", 1, place) if kind == "files" else Restore(RestoreTable(place, 1, 0, "a", 1, 0))
+    )
+    plant(checkpoint, journal(step, newest=newest, left=newest), f"{history.FOLDER}/j.json")
+    words = ("checkpoint", "undo", str(checkpoint), "--yes", "--home", str(tmp_path / "home"))
+    assert f"{place} is named by a file in" in failure(*words)
+    assert f"{place} is named by a file in" in failure(*words, "--accept-foreign-journal")
     with pytest.raises(BlockingIOError):
         server.accept()
 
