@@ -24,7 +24,7 @@ from respool.settings import Settings
 from respool.sinks.protocol import WriteContext
 from respool.spark.session import session_for
 from respool.testing import Value, records_table
-from respool.visits.events import visits_archive
+from respool.visits.counts import visits_archive
 
 if TYPE_CHECKING:
     import pyarrow as pa

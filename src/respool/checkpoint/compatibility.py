@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from respool.checkpoint.query_shape import OperatorShape, QueryShape, StateTableSchema
-from respool.format.state_schema import DEFAULT
+from respool.checkpoint.operator_files import OperatorShape, QueryShape, StateTableSchema
+from respool.format.state_files import DEFAULT
 from respool.text import plural
 
 _MODES = {"timeMode": "time mode", "outputMode": "output mode"}

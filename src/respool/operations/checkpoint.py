@@ -27,10 +27,17 @@ from respool.format.model import InclusiveRange
 from respool.identity import Identity
 from respool.operations import context
 from respool.operations.apply import apply_plan
-from respool.operations.checkpoint_results import CheckpointReport, CheckpointStatus, PurgeResult
+from respool.operations.checkpoint_results import (
+    CheckpointReport,
+    CheckpointStatus,
+    PurgeResult,
+    StateChoices,
+    StateQuery,
+    query_state,
+    state_choices,
+)
 from respool.operations.context import OnNote, OnProgress, settings_of
 from respool.operations.plans import InstallPlan, Plan, Promotion, ResumePlan, RewindPlan, UndoPlan
-from respool.operations.state import StateChoices, StateQuery, query_state, state_choices
 from respool.savepoint.promote import plan_promote
 from respool.savepoint.restore import plan_restore
 from respool.savepoint.store import SavepointStore, StoredSavepoint

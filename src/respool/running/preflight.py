@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from respool.checkpoint.compatibility import compare
-from respool.checkpoint.query_shape import QueryShape, query_shape
+from respool.checkpoint.operator_files import QueryShape, query_shape
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import PipelineError, RespoolError
 from respool.format.positions import kafka_parts, kind_of, text_of

@@ -26,7 +26,7 @@ from respool.settings import Settings
 from respool.sinks.protocol import WriteContext
 from respool.spark import sql as archive
 from respool.spark.session import session_for
-from respool.visits.events import visits_archive
+from respool.visits.counts import visits_archive
 from support.archive import PATIENCE, ArchiveStage, until
 from support.processes import children_of
 

@@ -28,7 +28,7 @@ from respool.settings import Settings
 from respool.sinks.console import ConsoleSink, FunctionSink
 from respool.sinks.kafka import KafkaSink, RejectedSink
 from respool.storage.lease import Lease
-from respool.visits.events import VISIT
+from respool.visits.counts import VISIT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,7 +20,7 @@ from respool.pipeline.registry import BUILT_IN, find_pipeline
 from respool.running.preflight import Preflight, lines, preflight, shape_of
 from respool.storage.local import LocalReader
 from respool.testing import run_batches
-from respool.visits.events import ROCKSDB
+from respool.visits.counts import ROCKSDB
 from support import checkpoints
 
 if TYPE_CHECKING:

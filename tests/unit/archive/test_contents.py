@@ -29,7 +29,7 @@ from respool.decoders.json import JsonDecoder
 from respool.errors import PipelineError
 from respool.kafka.offsets import OffsetRange, OffsetSet, TopicPartition, gaps, joined, shared, total, without
 from respool.pipeline.registry import find_pipeline
-from respool.visits.events import VISIT
+from respool.visits.counts import VISIT
 
 SCHEMA = pa.schema(
     [
