@@ -99,6 +99,14 @@ def forget_jvm() -> None:
     SparkSession._activeSession = None
 
 
+def forget_options(builder: "SparkSession.Builder") -> None:
+    """Remove all options from the builder of sessions, which exists once in a process.
+
+    Tested with Spark 4.2.0. Without it, a session on another Spark Connect server gets the address of the first.
+    """
+    builder._options.clear()
+
+
 class SparkJvm:
     """The JVM that pyspark uses, which holds checkpoints together with this process.
 
