@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from respool.cli.options import BootstrapServers, Home, Json, Storage, load
-from respool.cli.render.output import out_json, print_result, table
+from respool.cli.render.output import out_json, print_result, table, width
 from respool.settings import Settings
+from respool.text import labelled
 
 
 def check(
@@ -116,7 +117,7 @@ def pipelines(
         out_json({**summary, "parameters": parameters})
         return
     for key, value in summary.items():
-        print_result(f"{key + ':':<12}{'yes' if value is True else 'no' if value is False else value}")
+        print_result(labelled(f"{key}:", "yes" if value is True else "no" if value is False else str(value), width()))
     print_result("")
     table(parameters, ("parameter", "value", "default"), "It has no parameters.")
 

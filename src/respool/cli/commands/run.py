@@ -17,7 +17,7 @@ from respool.cli.options import (
     load,
 )
 from respool.cli.render.log_lines import json_lines, use_json_lines
-from respool.cli.render.output import out_json, print_note
+from respool.cli.render.output import note_width, out_json, print_note
 
 if TYPE_CHECKING:
     from respool.running.progress import BatchProgress
@@ -170,9 +170,9 @@ def print_json(progress: "BatchProgress") -> None:
 
 def print_line(progress: "BatchProgress") -> None:
     """Print a batch as text; those of companions, which keep rejected records, are left out."""
-    if progress.pipeline.startswith("rejected-"):
+    if progress.is_of_companion:
         return
     if (lines := json_lines()) is not None:
         lines.emit("info", "respool.run", str(progress), progress.to_json())
     else:
-        print_note(str(progress))
+        print_note(progress.text(width=note_width()))
