@@ -1,4 +1,4 @@
-"""respool runs a Spark Structured Streaming pipeline, and runs it again."""
+"""Rewind, fork, audit and reprocess Spark Structured Streaming queries, and run pipelines of your own."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -18,7 +18,7 @@ class Compatibility:
 
     Attributes:
         blocking: Why Spark would not start, a sentence for each reason; empty when it would.
-        notes: Other differences that the user should know about.
+        notes: Other differences, for the user.
     """
 
     blocking: tuple[str, ...]

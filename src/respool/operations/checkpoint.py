@@ -342,16 +342,16 @@ class Checkpoint:
         on_progress: OnProgress | None = None,
         on_note: OnNote | None = None,
     ) -> Journal:
-        """Carry out a plan: hold the checkpoint, write the journal, move the files. Return the journal.
+        """Apply a plan: hold the checkpoint, write the journal, move the files. Return the journal.
 
         Interrupted anywhere, the checkpoint is as before, or no query starts on it until the same change is planned
         and applied again, or undone.
 
         Args:
             plan: A plan of this checkpoint.
-            accept_foreign_journal: Carry out an interrupted change whose journal another installation wrote.
+            accept_foreign_journal: Resume an interrupted change whose journal another installation wrote.
             on_progress: Called with how many files were copied, or steps done, of how many.
-            on_note: Called with what happens besides, such as the savepoint that a promotion makes.
+            on_note: Called with notes on what happens, such as the savepoint that a promotion makes.
 
         Raises:
             UsageError: The plan is of another checkpoint.

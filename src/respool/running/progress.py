@@ -179,7 +179,7 @@ class StopRequested:
 
 @dataclass(frozen=True)
 class LeaseLost:
-    """Another process may use a checkpoint from now on, for this reason."""
+    """The lease of a checkpoint is lost, for this reason: another process may use it."""
 
     reason: str
 

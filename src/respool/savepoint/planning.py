@@ -46,7 +46,7 @@ class PlannedInstall:
         aside_size: Their size in bytes.
         replay: What the sink will do with replayed batches; None when it is not known.
         refusals: Why the plan cannot be applied as it is.
-        notes: What else the user should know.
+        notes: Other remarks for the user.
         journal: The steps that will be carried out.
     """
 

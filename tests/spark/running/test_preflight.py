@@ -103,7 +103,11 @@ STARTS = [
     (
         TOTAL,
         pipeline(sums(window="1 hour"), watermark="1 hour", spark=ROCKSDB),
-        ["Spark does not compare watermarks", "the state is in 1 partition and stays so", "providerClass is fixed"],
+        [
+            "Spark does not compare watermarks",
+            "the state is in 1 partition and is not converted",
+            "providerClass is fixed",
+        ],
     ),
     (TOTAL, pipeline(sums(by=("page",)), spark=TOTAL.spark), ["key was renamed to page"]),
     (

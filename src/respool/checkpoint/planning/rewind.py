@@ -90,7 +90,7 @@ class PlannedRewind:
         size: How many bytes move.
         replay: What the sink will do with the replayed batches; None when it is unknown.
         refusals: Why the plan must not be applied.
-        notes: What the user should know about it.
+        notes: Remarks for the user.
         journal: The change.
     """
 

@@ -1,4 +1,4 @@
-"""`respool savepoint`: keep a moment of a query, go back to it, start a second query from it. Mostly without a JVM.
+"""`respool savepoint`: save the position of a query, restore it, start a second query from it. Mostly without a JVM.
 
 `respool promote` makes that second query, a fork, the checkpoint of its pipeline.
 """
@@ -157,7 +157,7 @@ def delete(
     if not yes:
         typer.confirm("Delete it for good?", abort=True)
     store.delete(name)
-    print_result(f"What was left of a savepoint {name} is deleted." if left_over else f"Savepoint {name} is deleted.")
+    print_result(f"The remains of the savepoint {name} are deleted." if left_over else f"Savepoint {name} is deleted.")
 
 
 @app.command()
@@ -250,7 +250,7 @@ def fork(
     if run is not None:
         print_result(f"Run it with: respool run {run.pipeline} --checkpoint {new_path} --sink-suffix -v2")
     else:
-        print_result("Start your query on it, and let it write to a place of its own.")
+        print_result("Start your query on it, and let it write to a separate place.")
 
 
 def _savepoints(**flags: Any) -> "Savepoints":

@@ -97,7 +97,7 @@ def _limit(text: str | None, output: Path | None) -> int | None:
     if text is None:
         return _SHOWN
     if output is not None:
-        raise UsageError("--limit is for what is shown; an output has all rows")
+        raise UsageError("--limit limits what is shown; --output writes all rows")
     if text == "all" or text == "0":
         return None
     if not is_decimal(text):
@@ -135,7 +135,7 @@ def print_choices(choices: "StateChoices", json: bool) -> None:
         batches = [[span.first, span.last] for span in choices.batches]
         out_json({"checkpoint": choices.location, "batches": batches, "choices": rows})
         return
-    print_result(f"There is more than one thing to read in {choices.location}:")
+    print_result(f"The state of {choices.location} has several tables:")
     print_result("")
     columns = ("operator", "kind", "read it with", "holds")
     table([{**row, "read it with": row["options"]} for row in rows], columns, "")

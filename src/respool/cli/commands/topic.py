@@ -96,12 +96,12 @@ def produce(
     if file == Path("-"):
         file = None
     if file is not None and (file.is_dir() or not file.exists()):
-        raise UsageError(f"{file} is not a file; expected one of lines to send.", "FILE")
+        raise UsageError(f"{file} is not a file; expected a file of lines to send.", "FILE")
     kafka = connect(load(home=home, bootstrap_servers=bootstrap_servers))
     topics.require_topic(kafka, name)
     if file is None:
         if sys.stdin.isatty():
-            print_note("Type one record a line; Ctrl-D ends.")
+            print_note("Type one record per line; Ctrl-D ends the input.")
         sent = producer.produce(kafka, name, _messages(sys.stdin.buffer, key_separator))
     else:
         with file.open("rb") as lines:
@@ -126,7 +126,7 @@ def read(
 ) -> None:
     """Print the newest records, one per line; control characters are escaped.
 
-    With --from-beginning: all that are there now. With --follow: the new ones, as they arrive.
+    With --from-beginning: all existing records. With --follow: new records, too, as they arrive.
     """
     from respool.kafka import consumer
 
@@ -219,7 +219,7 @@ def generate(
         float | None,
         typer.Option(
             min=0.001,
-            help=f"Records a second.  [default: unlimited with --count, {_RATE:.0f} without]",
+            help=f"Records per second.  [default: unlimited with --count, {_RATE:.0f} without]",
         ),
     ] = None,
     start: Annotated[
@@ -324,7 +324,7 @@ def _print(plan: "VisitsPlan", rate: float | None) -> None:
 def _report(sentence: str, count: int, seconds: float, *, interrupted: bool) -> None:
     what = sentence.format(f"{count:,} record{'s' * (count != 1)}")
     print_note(
-        f"{'Interrupted. ' * interrupted}{what} in {seconds:.1f} s ({count / max(seconds, 0.001):,.0f} a second)."
+        f"{'Interrupted. ' * interrupted}{what} in {seconds:.1f} s ({count / max(seconds, 0.001):,.0f} per second)."
     )
 
 

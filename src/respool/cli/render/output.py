@@ -129,7 +129,7 @@ class DownloadHandler(logging.Handler):
         self._move: Callable[[int], None] | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show how many jars are there."""
+        """Show how many jars have been downloaded."""
         if json_lines() is not None:  # which have all records
             return
         done, total = getattr(record, "done", None), getattr(record, "total", 0)
