@@ -159,7 +159,7 @@ class ArchiveStage:
 
 
 def until(done: Callable[[], bool], pause: float = 0.05) -> None:
-    """Wait until something is so; fail after some minutes."""
+    """Wait until a condition holds; fail after some minutes."""
     end = time.monotonic() + PATIENCE
     while not done():
         assert time.monotonic() < end

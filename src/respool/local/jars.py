@@ -5,8 +5,8 @@ Three sets, `spark`, `s3` and `broker`, each downloaded once into the user's cac
     $XDG_CACHE_HOME/respool/jars/<set>-<hash of the set's lock>/*.jar
 
 `ivy.xml` names every jar by its exact version and `jars.lock.json` holds its size and SHA-256. A folder of the cache is
-complete or does not exist: jars are downloaded next to it, checked against the lock, and moved into place by one rename.
-Afterwards, neither the network nor Java is used.
+complete or does not exist: jars are downloaded next to it, checked against the lock, and moved into place by one
+rename. Afterwards, neither the network nor Java is used.
 
 After a change of `ivy.xml`, `python -m respool.local.jars lock [IVYSETTINGS]` writes the lock again.
 """

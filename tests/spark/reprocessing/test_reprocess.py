@@ -155,7 +155,7 @@ def test_a_night_when_clocks_change_is_as_live(
 
 
 def upserted(pipeline: Pipeline, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What a consumer that upserts by key ends with."""
+    """The final rows of a consumer that upserts by key."""
     key: tuple[str, ...] = pipeline.sink.key  # type: ignore[attr-defined]
     latest: dict[str, dict[str, Any]] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""What the preflight says of a changed pipeline is what Spark does with it."""
+"""What the preflight reports about a changed pipeline is what Spark does with it."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""What Spark compares with a checkpoint at a start, read from golden checkpoints; and what it would say to another."""
+"""What Spark compares with a checkpoint at a start, read from golden checkpoints; and the result for another query."""
 
 import shutil
 from dataclasses import replace
