@@ -151,7 +151,7 @@ def browser_windows(ran: Ran, batch: int) -> Rows:
 
 
 def counted_windows(ran: Ran, batch: int) -> Rows:
-    """Windows that are still open have no result yet: they are counted here, and must be published with these counts."""
+    """Windows that are still open have no result: they are counted here, and must be published with these counts."""
     counts: dict[datetime, int] = {}
     for number in range(batch + 1):
         for part in visits()[ran.parts[number - 1] if number else 0 : ran.parts[number]]:

@@ -17,7 +17,7 @@ from respool.text import printable
 app = typer.Typer(
     cls=Commands,
     name="broker",
-    help="The embedded Kafka broker, in the background, for this machine only.",
+    help="Run the embedded Kafka broker, for this machine only.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

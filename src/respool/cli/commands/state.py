@@ -63,9 +63,10 @@ def state(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Show the state of a query as a table, at any kept batch; the query may run meanwhile.
+    """Show the state of a query as a table.
 
-    When the state has several tables and none is named, they are listed.
+    After any kept batch; the query may run meanwhile. When the state has several tables and none is named, they are
+    listed.
     """
     from respool.operations.checkpoint import Checkpoint
 

@@ -36,7 +36,7 @@ _Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")
 
 @app.command("list")
 def list_(home: Home = None, bootstrap_servers: BootstrapServers = None, json: Json = False) -> None:
-    """List the topics, with their partitions and how many records they hold."""
+    """List the topics, with their partitions and records."""
     from respool.kafka import topics
 
     kafka = connect(load(home=home, bootstrap_servers=bootstrap_servers))
@@ -124,7 +124,9 @@ def read(
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
 ) -> None:
-    """Print the newest records, one per line; control characters are escaped.
+    """Print the newest records, one per line.
+
+    Control characters are escaped.
 
     With --from-beginning: all existing records. With --follow: new records, too, as they arrive.
     """
