@@ -98,7 +98,7 @@ def stage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Stage:
     @contextmanager
-    def same(_: Settings) -> "Iterator[SparkSession]":
+    def same(_: Settings, **__: object) -> "Iterator[SparkSession]":
         yield spark
 
     # A second session in a process would be the same session, and its end would end both.

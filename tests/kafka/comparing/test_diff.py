@@ -222,7 +222,7 @@ def run(spark: "SparkSession", kafka: KafkaCluster, tmp_path: Path, monkeypatch:
     """Run `respool diff` in a home of its own, with the Spark of all tests."""
 
     @contextmanager
-    def running(settings: Settings) -> "Iterator[SparkSession]":
+    def running(_: Settings, **__: object) -> "Iterator[SparkSession]":
         yield spark
 
     monkeypatch.setattr(session, "spark_session", running)

@@ -401,7 +401,7 @@ def command(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     """The command in this process, with the Spark that is there."""
 
     @contextmanager
-    def started(_: object) -> "Iterator[SparkSession]":
+    def started(_: object, **__: object) -> "Iterator[SparkSession]":
         yield spark
 
     monkeypatch.setattr("respool.spark.session.spark_session", started)
