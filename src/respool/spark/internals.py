@@ -85,7 +85,7 @@ def disconnect() -> None:
 
 
 def forget_jvm() -> None:
-    """Let pyspark forget a JVM that has ended, whether it could be stopped or not.
+    """Remove pyspark's references to a JVM that has ended, whether it could be stopped or not.
 
     Tested with Spark 4.2.0. Without it, the process cannot start Spark a second time after its JVM was killed.
     """
@@ -97,6 +97,14 @@ def forget_jvm() -> None:
     SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = None
     SparkSession._activeSession = None
+
+
+def forget_options(builder: "SparkSession.Builder") -> None:
+    """Remove all options from the builder of sessions, which exists once in a process.
+
+    Tested with Spark 4.2.0. Without it, a session on another Spark Connect server gets the address of the first.
+    """
+    builder._options.clear()
 
 
 class SparkJvm:
@@ -314,15 +322,15 @@ def query_listener(
             """Nothing to report: starting is synchronous."""
 
         def onQueryProgress(self, event: Any) -> None:
-            """Pass a finished batch on."""
+            """Report a finished batch."""
             on_progress(listener.StreamingQueryProgress.fromJson(json.loads(event.progress().json())))
 
         def onQueryIdle(self, event: Any) -> None:
-            """Pass on that there is nothing to read, which Spark reports every ten seconds."""
+            """Report that there are no new records, which Spark notes every ten seconds."""
             on_idle()
 
         def onQueryTerminated(self, event: Any) -> None:
-            """Pass the end on."""
+            """Report the end of the query."""
             on_end(event.runId().toString())
 
         class Java:
