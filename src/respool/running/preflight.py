@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from respool.checkpoint.compatibility import compare
-from respool.checkpoint.query_shape import QueryShape, query_shape
+from respool.checkpoint.operator_files import QueryShape, query_shape
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import PipelineError, RespoolError
 from respool.format.positions import kafka_parts, kind_of, text_of
@@ -60,7 +60,7 @@ class Preflight:
     Attributes:
         changes: What has changed in the pipeline since the savepoint, a sentence for each.
         blocking: Why Spark would not start; empty when it would.
-        notes: What else a user should know.
+        notes: Other remarks for the user.
     """
 
     changes: tuple[str, ...]
@@ -202,7 +202,7 @@ def _fixed(before: QueryShape, conf: Mapping[str, str]) -> Iterator[str]:
             continue
         if name == _PARTITIONS:
             many = f"{value} partition" + ("" if value == "1" else "s")
-            yield f"the state is in {many} and stays so: {name} = {conf[name]} does nothing here."
+            yield f"the state is in {many} and is not converted: {name} = {conf[name]} does nothing here."
         else:
             yield f"{name} is fixed in the savepoint as {value}: the pipeline's {conf[name]} does nothing here."
 

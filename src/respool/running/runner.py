@@ -76,10 +76,10 @@ class Runner:
             settings: Where the checkpoints are.
             options: What this run changes in its pipelines.
             on_progress: Called with every finished batch, in the thread that waits.
-            on_note: Called with everything else that a user should know.
+            on_note: Called with all other notes for the user.
             held: The checkpoints that `holding` holds for this run; it releases them, too.
             resources: Closed after the queries have stopped, such as the Spark application.
-            status: Where the run notes how far it is, for the health server.
+            status: Where the run records its state, for the health server.
         """
         self._resources = resources or ExitStack()
         self._held = held or {}
@@ -170,7 +170,7 @@ class Runner:
         self._status.enter(Phase.RUNNING)
         while self._queries or self._restarts.waiting():
             event = self._next_event()
-            self._status.loop_turned()
+            self._status.loop_continued()
             match event:
                 case BatchProgress():
                     self._report(event)

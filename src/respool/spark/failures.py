@@ -23,7 +23,7 @@ class Cause(Enum):
     RECORD_TOO_LARGE = "a record is too large"
     REFUSED = "Kafka refuses the credentials"
     CONCURRENT_QUERY = "another query writes to the checkpoint"
-    STATE_MISMATCH = "the state is of other code"
+    STATE_MISMATCH = "the state was written by other code"
     WORKER_START = "a Python worker did not start in time"
     WORKER_LOST = "a Python worker ended"
     EXECUTOR_LOST = "an executor was lost"

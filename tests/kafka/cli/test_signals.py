@@ -1,4 +1,4 @@
-"""Signals and killed processes: a command ends as it should, says so in a few words, and leaves nothing behind."""
+"""Signals and killed processes: a command ends as it should, reports it briefly, and leaves nothing behind."""
 
 import os
 import signal
