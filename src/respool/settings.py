@@ -239,7 +239,7 @@ def _scalar(key: str, value: Any, where: str) -> Any:
 
 def _table(key: str, value: Any, file: Path, environ: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise SettingsError(f"'{key}' in {file} must be a table: write [{key}] on a line of its own.")
+        raise SettingsError(f"'{key}' in {file} must be a table: write [{key}] on a separate line.")
     table: dict[str, str] = {}
     for name, item in _flatten(value):
         if not isinstance(item, str | int | float | bool):
@@ -263,7 +263,7 @@ def _table(key: str, value: Any, file: Path, environ: Mapping[str, str]) -> dict
 
 def _pipelines(value: Any, file: Path) -> dict[str, dict[str, object]]:
     if not isinstance(value, dict) or not all(isinstance(table, dict) for table in value.values()):
-        raise SettingsError(f"'pipelines' in {file} must hold tables: write [pipelines.NAME] on a line of its own.")
+        raise SettingsError(f"'pipelines' in {file} must hold tables: write [pipelines.NAME] on a separate line.")
     return value
 
 

@@ -12,10 +12,9 @@ from respool.checkpoint.journal.history import query_ids
 from respool.checkpoint.journal.steps import Journal, LogEnds, Move, Operation, Replace, Step
 from respool.checkpoint.ownership import RunRecord
 from respool.checkpoint.planning import refusals
-from respool.checkpoint.planning.availability import Availability, availability
 from respool.checkpoint.planning.request import KafkaRetention, RewindContext, RewindRequest, copy_identity
 from respool.checkpoint.planning.rewind import read_again
-from respool.checkpoint.planning.source_trim import Inputs
+from respool.checkpoint.planning.sources import Availability, Inputs, availability
 from respool.checkpoint.snapshot import CheckpointSnapshot, require_listed
 from respool.errors import CheckpointError, Refusal
 from respool.format import logs, positions
@@ -46,7 +45,7 @@ class PlannedInstall:
         aside_size: Their size in bytes.
         replay: What the sink will do with replayed batches; None when it is not known.
         refusals: Why the plan cannot be applied as it is.
-        notes: What else the user should know.
+        notes: Other remarks for the user.
         journal: The steps that will be carried out.
     """
 

@@ -468,7 +468,7 @@ def in_sink(sink: Path) -> Journal:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda planted, where: planted, "does not say who wrote it"),
+        (lambda planted, where: planted, "does not record who wrote it"),
         (lambda planted, where: _by(planted, where, host="elsewhere"), "written on the host 'elsewhere'"),
         (lambda planted, where: _by(planted, where, user="mallory"), "written by the user 'mallory'"),
         (lambda planted, where: installation.sign(planted, "/somewhere/else"), "copied or moved"),
@@ -558,7 +558,7 @@ def test_the_undo_of_a_foreign_change_that_reaches_a_sink_must_be_accepted(
     plant(checkpoint, done, f"{history.FOLDER}/j.json")
     words = ("checkpoint", "undo", str(checkpoint), "--yes", "--home", str(tmp_path / "home"))
     message = failure(*words)
-    assert "does not say who wrote it" in message
+    assert "does not record who wrote it" in message
     assert str(sink) in message
     assert not (sink / "part-1").exists()
     assert respool(*words, "--accept-foreign-journal").exit_code == 0
@@ -684,4 +684,4 @@ def test_a_journal_of_an_earlier_version_is_read(checkpoint: Path) -> None:
     (checkpoint / history.PENDING).write_text(json.dumps(facts))
     pending = history.pending(LocalReader(checkpoint))
     assert pending == journal()
-    assert installation.foreign(journal(), str(checkpoint)) == "it does not say who wrote it"
+    assert installation.foreign(journal(), str(checkpoint)) == "it does not record who wrote it"
