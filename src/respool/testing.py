@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, Any
 from respool.errors import UsageError
 from respool.kafka.records import SCHEMA
 from respool.pipeline.definition import Pipeline
+from respool.pipeline.session import pipeline_session
 from respool.running import progress
 from respool.running.dataflow import start_query
 from respool.running.progress import BatchProgress
 from respool.settings import Settings
-from respool.spark.session import session_for, spark_session
+from respool.spark.session import spark_session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,7 +101,7 @@ def run_batches(
     with tempfile.TemporaryDirectory(prefix="respool-") as folder:
         source = Path(folder) / "records"
         source.mkdir()
-        session = session_for(spark, pipeline.timezone, pipeline.spark)
+        session = pipeline_session(spark, pipeline)
         stream = _Stream(session, pipeline, source, checkpoint or Path(folder) / "checkpoint")
         try:
             first = 0

@@ -31,6 +31,7 @@ from typing import IO
 
 from respool.errors import MachineError, SettingsError
 from respool.local.java import find_java
+from respool.locations import expand_user
 from respool.settings import Settings
 
 SETS = ("spark", "s3", "broker")
@@ -97,7 +98,7 @@ def cache() -> Path:
     """Return the folder of the user's cache that holds the sets."""
     root = os.environ.get("XDG_CACHE_HOME", "")
     # A relative XDG_CACHE_HOME is to be ignored, by its specification.
-    base = Path(root) if os.path.isabs(root) else Path("~/.cache").expanduser()
+    base = Path(root) if os.path.isabs(root) else expand_user(Path("~/.cache"))
     return base / "respool" / "jars"
 
 

@@ -20,9 +20,9 @@ from respool.locations import for_spark
 from respool.pipeline import fingerprint
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.fingerprint import Fingerprint
+from respool.pipeline.session import pipeline_session
 from respool.running.dataflow import start_query
 from respool.spark import failures
-from respool.spark.session import session_for
 from respool.storage.local import LocalReader
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def shape_of(spark: "SparkSession", pipeline: Pipeline, conf: Mapping[str, str])
         pipeline: The pipeline.
         conf: Spark's settings that are fixed in the checkpoint from which it is to start.
     """
-    session = session_for(spark, pipeline.timezone, pipeline.spark)
+    session = pipeline_session(spark, pipeline)
     for name, value in {**conf, **_TRIAL}.items():
         session.conf.set(name, value)
     with tempfile.TemporaryDirectory(prefix="respool-") as folder:
@@ -185,7 +185,7 @@ def _topics(pipeline: Pipeline, checkpoint: CheckpointSnapshot, batch: int) -> I
 
 def _settings(spark: "SparkSession", pipeline: Pipeline, names: list[str]) -> dict[str, str]:
     """Return what the pipeline's own session says of settings; those of which it says nothing are left out."""
-    session = session_for(spark, pipeline.timezone, pipeline.spark)
+    session = pipeline_session(spark, pipeline)
     conf = {name: session.conf.get(name, None) for name in names}
     return {name: value for name, value in conf.items() if value is not None}
 

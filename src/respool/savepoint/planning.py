@@ -22,10 +22,9 @@ from respool.format.model import SourceOffsets
 from respool.format.positions import SourceRange
 from respool.savepoint import install
 from respool.savepoint.install import InstallSet
-from respool.savepoint.manifest import SavepointManifest
 from respool.savepoint.store import StoredSavepoint
 from respool.sinks.address import ReplayOutcome
-from respool.storage.open import open_reader
+from respool.storage.open import open_referenced
 
 _NO_BATCHES = LogEnds(-1, -1)
 
@@ -110,10 +109,11 @@ def read_since(starts: Sequence[SourceOffsets], checkpoint: CheckpointSnapshot) 
     return read_again(checkpoint, {start.source: start.end for start in starts}) if checkpoint.offsets else None
 
 
-def read_by_origin(manifest: SavepointManifest) -> ReadSince | None:
+def read_by_origin(savepoint: StoredSavepoint) -> ReadSince | None:
     """Return what the checkpoint of a savepoint has read since; None when that checkpoint cannot be read."""
+    manifest = savepoint.manifest
     try:
-        files = open_reader(manifest.checkpoint)
+        files = open_referenced(manifest.checkpoint, savepoint.location)
         if logs.query_id(logs.decode("metadata", files.read("metadata"))) != manifest.query_id:
             return None
         return read_since(manifest.sources, CheckpointSnapshot(files))

@@ -32,7 +32,6 @@ ROCKSDB = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
-    "spark.sql.shuffle.partitions": "2",
 }
 
 
