@@ -14,9 +14,15 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+
+from respool.settings import Settings
+from respool.storage import object_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 BUCKET = "bucket"
 _WEED = Path(sys.executable).parent / "weed"
@@ -76,8 +82,7 @@ def serving(folder: Path) -> Iterator[str]:
 
 def filesystem(address: str, account: Account = OWNER) -> Any:
     """Return fsspec's filesystem of a server."""
-    import s3fs
-
+    s3fs = pytest.importorskip("s3fs")
     return s3fs.S3FileSystem(
         key=account.key,
         secret=account.secret,
@@ -95,6 +100,14 @@ def configure(monkeypatch: pytest.MonkeyPatch, address: str, account: Account = 
         monkeypatch.delenv(name)
     for name, value in environment(address, account).items():
         monkeypatch.setenv(name, value)
+
+
+def configure_spark(spark: "SparkSession", address: str) -> None:
+    """Let a session that runs already reach the bucket of a server."""
+    conf = spark.sparkContext._jsc.hadoopConfiguration()
+    settings = Settings()
+    for name, value in object_store.hadoop_conf(settings, environment(address), {"s3"}).items():
+        conf.set(name.removeprefix("spark.hadoop."), value)
 
 
 def environment(address: str, account: Account = OWNER) -> dict[str, str]:
@@ -120,8 +133,7 @@ def _free_ports(count: int) -> list[int]:
 
 def _await_writes(process: "subprocess.Popen[bytes]", address: str, log: Path) -> None:
     """Wait until the server stores objects: its parts find each other after they have started."""
-    import botocore.exceptions
-
+    unreachable = pytest.importorskip("botocore.exceptions").BotoCoreError
     store = filesystem(address)
     end = time.monotonic() + _PATIENCE
     while True:
@@ -132,6 +144,6 @@ def _await_writes(process: "subprocess.Popen[bytes]", address: str, log: Path) -
             store.pipe_file(f"{BUCKET}/started", b"?")
             store.rm_file(f"{BUCKET}/started")
             return
-        except (OSError, botocore.exceptions.BotoCoreError):
+        except (OSError, unreachable):
             assert time.monotonic() < end, log.read_text(errors="replace")[-3000:]
             time.sleep(0.1)

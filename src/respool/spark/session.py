@@ -201,7 +201,10 @@ def _conf(settings: Settings, submitted: bool, stores: set[str]) -> dict[str, st
     if submitted:
         return {**_ALWAYS, **access, **settings.spark}
     local = re.match(r"local(\[|$)", settings.master) is not None
-    needed = [*jars.spark_jars(settings), *(jars.s3_jars(settings) if "s3" in stores else ())]
+    needed = jars.spark_jars(settings)
+    if "s3" in stores:
+        needed = [*needed, *jars.s3_jars(settings), jvm_classes.S3_JAR]
+        access |= jvm_classes.S3_CONF
     files = ",".join(str(jar) for jar in (needed if local else (*needed, jvm_classes.JAR)))
     conf = {**_ALWAYS, **access, **(_LOCAL if local else {}), "spark.master": settings.master, **settings.spark}
     extra = conf.get("spark.jars")
