@@ -103,6 +103,7 @@ def store_proxy(store_server: str) -> Iterator[StoreProxy]:
 def store(store_proxy: StoreProxy, monkeypatch: pytest.MonkeyPatch) -> str:
     """A fresh folder on the server, as a URL; this process and those that it starts can reach it."""
     object_store.configure(monkeypatch, store_proxy.address)
+    store_proxy.up()
     store_proxy.delay = 0.0
     return f"s3://{object_store.BUCKET}/{uuid.uuid4().hex[:12]}"
 

@@ -28,6 +28,8 @@ class StoreProxy:
         address: Where clients reach it.
         delay: How many seconds each request waits before the server gets it.
         requests: All requests since the last `forget`.
+        at_once: The most requests that waited at the same time since then.
+        left: How many more requests it passes on before it is out of reach; None for any number.
     """
 
     def __init__(self, upstream: str) -> None:
@@ -39,6 +41,9 @@ class StoreProxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self.delay = 0.0
         self.requests: list[Request] = []
+        self.at_once = 0
+        self.left: int | None = None
+        self._waiting = 0
 
     @property
     def address(self) -> str:
@@ -55,12 +60,16 @@ class StoreProxy:
             yield self
         finally:
             self.down()
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
             thread.join()
             self._loop.close()
 
     def up(self) -> None:
         """Accept connections, again on the same port."""
+        self.left = None
+        if self._server is not None:
+            return
         asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
 
     def down(self) -> None:
@@ -70,6 +79,7 @@ class StoreProxy:
     def forget(self) -> None:
         """Start to count anew."""
         self.requests = []
+        self.at_once = 0
 
     def kinds(self) -> "Counter[str]":
         """Return how many requests there were of each kind."""
@@ -86,10 +96,16 @@ class StoreProxy:
                 writer.transport.abort()
             self._server = None
 
+    async def _end(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         server_writer = None
-        with suppress(OSError, asyncio.IncompleteReadError):
+        with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             server, server_writer = await asyncio.open_connection(self._upstream.hostname, self._upstream.port)
             answers = asyncio.ensure_future(_pass_on(server, writer))
             try:
@@ -105,9 +121,17 @@ class StoreProxy:
             head = await reader.readuntil(b"\r\n\r\n")
             lines = head.decode("latin-1").split("\r\n")
             headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
+            if self.left is not None:
+                if self.left <= 0:
+                    await self._stop()
+                    return
+                self.left -= 1
             self.requests.append(_request(lines[0], headers))
             if self.delay:
+                self._waiting += 1
+                self.at_once = max(self.at_once, self._waiting)
                 await asyncio.sleep(self.delay)
+                self._waiting -= 1
             server.write(head)
             left = int(headers.get("content-length", 0))
             if "chunked" in headers.get("transfer-encoding", ""):

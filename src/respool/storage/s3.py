@@ -61,10 +61,10 @@ def copy(fs: Any, source: str, target: str, before: FileInfo) -> str | None:
         return None
     bucket, _, key = source.partition("/")
     to_bucket, _, to_key = target.partition("/")
-    condition = {"CopySourceIfMatch": before.version} if before.version else {}
+    condition = {"CopySourceIfMatch": f'"{before.version}"'} if before.version else {}
     place = {"Bucket": bucket, "Key": key}
     answer = fs.call_s3("copy_object", Bucket=to_bucket, Key=to_key, CopySource=place, **condition)
-    return _text(answer.get("CopyObjectResult", {}).get("ETag"))
+    return _version(answer.get("CopyObjectResult", {}))
 
 
 def delete(fs: Any, path: str) -> None:
@@ -75,8 +75,8 @@ def delete(fs: Any, path: str) -> None:
 
 def _info(entry: dict[str, Any], size: int) -> FileInfo:
     modified = entry.get("LastModified")
-    return FileInfo(size, modified.timestamp() if modified is not None else None, _text(entry.get("ETag")))
+    return FileInfo(size, modified.timestamp() if modified is not None else None, _version(entry))
 
 
-def _text(value: Any) -> str | None:
-    return str(value) if value else None
+def _version(entry: dict[str, Any]) -> str | None:
+    return str(entry.get("ETag") or "").strip('"') or None  # some stores leave the quotes out
