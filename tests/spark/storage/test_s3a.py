@@ -54,7 +54,7 @@ def test_every_command_does_what_it_does_on_a_disk(
     outcomes = []
     for storage in (s3a, str(tmp_path / "disk")):
         settings = settings_of(storage)
-        place = for_spark(f"{storage}/a query")
+        place = for_spark(f"{storage}/a-query")
         facts: dict[str, Any] = {}
 
         def note(what: str, value: Any, facts: dict[str, Any] = facts, storage: str = storage) -> None:
@@ -62,7 +62,7 @@ def test_every_command_does_what_it_does_on_a_disk(
 
         results = run(spark, kind, source, place, FILES - 1, BY_SPARK)
         note("results", results)
-        checkpoint = Checkpoint(f"{storage}/a query", settings=settings)
+        checkpoint = Checkpoint(f"{storage}/a-query", settings=settings)
         savepoints = Savepoints(settings=settings)
         note("show", asdict(checkpoint.status().summary))
         verified = checkpoint.verify()

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
@@ -18,7 +18,7 @@ from respool.settings import Settings
 from respool.storage import lease
 from respool.storage.remote import RemoteWriter
 from support import checkpoints, object_store, small_checkpoint
-from support.store_proxy import StoreProxy
+from support.store_proxy import Request, StoreProxy
 
 STOPPED: dict[str, Any] = {"sink": "console", "assume_stopped": True, "allow_data_loss": True}
 
@@ -88,7 +88,7 @@ def test_a_checkpoint_is_listed_once_and_its_files_are_read_by_one_request_each(
     assert checkpoint.summary().next_batch == 50  # now the bucket is known
     with counted(store_proxy) as proxy:
         checkpoint.summary()
-    whole = [request for request in proxy.requests if request == ("LIST", f"{_key(store)}/query/")]
+    whole = [request for request in proxy.requests if request == Request("LIST", f"{_key(store)}/query/")]
     assert len(files) > 1000
     assert len(whole) == 2  # one for each 1,000 keys
     reads = [request.key for request in proxy.requests if request.kind == "GET"]
@@ -113,17 +113,17 @@ def test_files_are_copied_inside_the_store_and_many_at_a_time(
     written = [request.key for request in proxy.requests if request.kind == "PUT" and "/_respool/" not in request.key]
     assert written == [f"{_key(saved.location)}/manifest.json"]  # no data goes through this machine twice
     copies = [number for number, request in enumerate(proxy.requests) if request.kind == "COPY"]
-    manifest = proxy.requests.index(("PUT", written[0]))
+    manifest = proxy.requests.index(Request("PUT", written[0]))
     assert max(copies) < manifest  # a savepoint without all of its data has no manifest
 
     plan = checkpoint.plan_rewind(to_batch=11, **STOPPED)
-    moves = len(plan.journal.moves)  # type: ignore[union-attr]
+    moves = len(plan.journal.moves)
     with counted(store_proxy) as proxy:
         checkpoint.apply(plan)
     assert proxy.kinds()["COPY"] == moves
     assert proxy.at_once >= 8
     assert proxy.kinds().total() <= 3 * moves + 35
-    pending = proxy.requests.index(("PUT", f"{_key(checkpoint.location)}/_respool/pending.json"))
+    pending = proxy.requests.index(Request("PUT", f"{_key(checkpoint.location)}/_respool/pending.json"))
     assert pending < min(number for number, request in enumerate(proxy.requests) if request.kind == "COPY")
 
     with counted(store_proxy) as proxy:
@@ -150,7 +150,7 @@ def test_a_store_out_of_reach_is_reported_and_nothing_changes(checkpoint: Checkp
     before = tree(checkpoint.location)
     plan = checkpoint.plan_rewind(to_batch=12, **STOPPED)
     store_proxy.down()
-    calls = {
+    calls: dict[str, Callable[[], object]] = {
         "show": checkpoint.summary,
         "verify": checkpoint.verify,
         "plan": lambda: checkpoint.plan_rewind(to_batch=12, **STOPPED),
