@@ -38,7 +38,7 @@ TESTS := tests/scenarios tests/kafka tests/spark tests/unit
 
 .PHONY: bench
 bench: $(STAMP) ## Compare respool with other engines, and write a report (ARGS=--help lists the options)
-	$(BIN)/python -m benchmarks $(ARGS)
+	PYTHONPATH=tests $(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: chaos
 chaos: $(STAMP) ## Inject faults into running pipelines, and check that nothing is lost (ARGS="--seed 123 --minutes 5")

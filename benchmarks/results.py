@@ -140,6 +140,7 @@ class Results:
         growth: The rows of the job growth.
         reprocess: The rows of the job reprocess.
         rewind: The rows of the job rewind.
+        store: The rows of the job store.
         start: The rows of the job start.
     """
 
@@ -150,6 +151,7 @@ class Results:
     growth: list[dict[str, Any]] = field(default_factory=list)
     reprocess: list[dict[str, Any]] = field(default_factory=list)
     rewind: list[dict[str, Any]] = field(default_factory=list)
+    store: list[dict[str, Any]] = field(default_factory=list)
     start: list[dict[str, Any]] = field(default_factory=list)
 
     def of(self, job: str, engine: str) -> list[Run]:
@@ -180,5 +182,5 @@ class Results:
     def without(self, jobs: Collection[str], engines: Collection[str]) -> "Results":
         """Return these measurements without some jobs of some engines, which are measured again."""
         runs = [run for run in self.runs if not (run.job in jobs and run.engine in engines)]
-        others: dict[str, Any] = {job: [] for job in ("growth", "reprocess", "rewind", "start") if job in jobs}
+        others: dict[str, Any] = {job: [] for job in ("growth", "reprocess", "rewind", "store", "start") if job in jobs}
         return replace(self, runs=runs, **others)
