@@ -220,7 +220,10 @@ def _conf(settings: Settings, submitted: bool, stores: set[str]) -> dict[str, st
     if submitted:
         return {**_ALWAYS, **access, **settings.spark}
     local = cluster.is_local(settings.master)
-    needed = [*jars.spark_jars(settings), *(jars.s3_jars(settings) if "s3" in stores else ())]
+    needed = jars.spark_jars(settings)
+    if "s3" in stores:
+        needed = [*needed, *jars.s3_jars(settings), jvm_classes.S3_JAR]
+        access |= jvm_classes.S3_CONF
     names = ",".join(str(jar) for jar in (needed if local else (*needed, jvm_classes.JAR)))
     # The executors of other clusters may use files before they have the jars of the application.
     files = jvm_classes.CONF if local or settings.master.startswith("spark://") else {}
