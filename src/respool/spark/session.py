@@ -14,7 +14,7 @@ from respool.errors import MachineError
 from respool.local import jars
 from respool.locations import for_spark, scheme_of, store_of
 from respool.settings import Settings
-from respool.spark import class_archive, cluster, connect, gateway, internals, jvm_classes
+from respool.spark import cluster, connect, gateway, internals, jvm_classes
 from respool.storage import lease, object_store
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def any_session(settings: Settings, locations: Iterable[str] = ()) -> "Iterator[
 def spark_session(
     settings: Settings, patience: float = _PATIENCE, locations: Iterable[str] = ()
 ) -> "Iterator[SparkSession]":
-    """Start Spark for the length of a `with` block; no process is left behind, except once: see class_archive.
+    """Start Spark for the length of a `with` block; no process is left behind, except once: see jvm_classes.
 
     Under spark-submit the JVM runs already: it keeps its own jars and logging, and only settings of a session are set.
     The JVM holds every checkpoint that this process holds, so that none is free before it ends.
@@ -134,7 +134,7 @@ def spark_session(
             require_connectors(session, stores_of(settings, locations))
             yield session
     if _archives_classes(conf):
-        class_archive.make_later()
+        jvm_classes.make_archive_later()
 
 
 @contextmanager
@@ -220,7 +220,10 @@ def _conf(settings: Settings, submitted: bool, stores: set[str]) -> dict[str, st
     if submitted:
         return {**_ALWAYS, **access, **settings.spark}
     local = cluster.is_local(settings.master)
-    needed = [*jars.spark_jars(settings), *(jars.s3_jars(settings) if "s3" in stores else ())]
+    needed = jars.spark_jars(settings)
+    if "s3" in stores:
+        needed = [*needed, *jars.s3_jars(settings), jvm_classes.S3_JAR]
+        access |= jvm_classes.S3_CONF
     names = ",".join(str(jar) for jar in (needed if local else (*needed, jvm_classes.JAR)))
     # The executors of other clusters may use files before they have the jars of the application.
     files = jvm_classes.CONF if local or settings.master.startswith("spark://") else {}
@@ -253,14 +256,14 @@ def _java_options(conf: Mapping[str, str], settings: Settings, local: bool) -> s
     if local and "-XX:Tier" not in _given_options(conf):
         own += _COMPILER
     if _archives_classes(conf):
-        own += class_archive.options()
+        own += jvm_classes.archive_options()
     return " ".join((*own, conf.get("spark.driver.extraJavaOptions", ""))).strip()
 
 
 def _archives_classes(conf: Mapping[str, str]) -> bool:
     # Only a local run has everything that the archive contains on its class path.
     local = str(jvm_classes.JAR) in conf.get("spark.driver.extraClassPath", "").split(os.pathsep)[:1]
-    return local and cluster.is_local(conf["spark.master"]) and class_archive.is_wanted(_given_options(conf))
+    return local and cluster.is_local(conf["spark.master"]) and jvm_classes.is_archive_wanted(_given_options(conf))
 
 
 def _given_options(conf: Mapping[str, str]) -> str:
