@@ -94,6 +94,7 @@ class RunOptions:
 
 
 PARTITIONS = "spark.sql.shuffle.partitions"
+_OF_SPARK = "200"  # the number without a setting
 _FOR_EACH = 2  # state partitions for a partition of the topic: more tasks than that have little to do
 
 
@@ -113,7 +114,9 @@ def suggested_partitions(cores: int | None, topic_partitions: int) -> int:
 
 def has_partitions(spark: "SparkSession", pipeline: Pipeline, checkpoint: str) -> bool:
     """Return whether the number is given: by the user, by the pipeline, or by the first batch of the checkpoint."""
-    given = PARTITIONS in pipeline.spark or spark.sparkContext.getConf().contains(PARTITIONS)
+    given = PARTITIONS in pipeline.spark or spark.conf.get(PARTITIONS) != _OF_SPARK
+    # All settings of the application take longer to ask for.
+    given = given or spark.sparkContext.getConf().contains(PARTITIONS)
     return given or bool(new_writer(checkpoint).names("offsets"))
 
 

@@ -32,6 +32,7 @@ class FakeSession:
     def __init__(self, **conf: str) -> None:
         self.sparkContext = self
         self._settings = conf
+        self.conf = {options.PARTITIONS: "200", **conf}  # 200 is Spark's own
 
     def getConf(self) -> "FakeSession":
         return self
@@ -47,7 +48,8 @@ def is_given(folder: Path, spark: dict[str, str] | None = None, **of_pipeline: s
 
 def test_a_setting_of_the_user_or_of_the_pipeline_wins(tmp_path: Path) -> None:
     assert not is_given(tmp_path)
-    assert is_given(tmp_path, {options.PARTITIONS: "64"})
+    for number in ("64", "200"):
+        assert is_given(tmp_path, {options.PARTITIONS: number})
     assert is_given(tmp_path, None, **{options.PARTITIONS: "64"})
 
 
