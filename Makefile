@@ -36,6 +36,10 @@ test: check ## Run all tests, on real brokers and real Sparks, in two processes
 # both processes end together.
 TESTS := tests/scenarios tests/kafka tests/spark tests/unit
 
+.PHONY: test-cluster
+test-cluster: $(STAMP) ## Run the tests on a standalone Spark cluster of two workers
+	$(BIN)/pytest tests/cluster
+
 .PHONY: bench
 bench: $(STAMP) ## Compare respool with other engines, and write a report (ARGS=--help lists the options)
 	PYTHONPATH=tests $(BIN)/python -m benchmarks $(ARGS)

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from respool.text import plural
+
 CheckStatus = Literal["ok", "note", "unchecked", "broken"]
 _ORDER: tuple[CheckStatus, ...] = ("broken", "unchecked", "note")
 _MOST = 100  # findings that are reported for one check
@@ -51,7 +53,9 @@ def check(name: str, findings: Iterable[Finding]) -> CheckResult:
     kept = sorted(findings, key=lambda finding: _ORDER.index(finding.status))
     status: CheckStatus = kept[0].status if kept else "ok"
     if len(kept) > _MOST:
-        more = Finding(f"{len(kept) - _MOST:,} more findings of this kind.", "Fix these first.", kept[_MOST].status)
+        more = Finding(
+            f"{plural(len(kept) - _MOST, 'more finding')} of this kind.", "Fix these first.", kept[_MOST].status
+        )
         kept[_MOST:] = [more]
     return CheckResult(name, status, tuple(kept))
 
@@ -64,3 +68,8 @@ def note(what: str, remedy: str) -> Finding:
 def unchecked(what: str, remedy: str = _NEWER) -> Finding:
     """Return a finding about something that respool does not support: it may be intact, so do not delete it."""
     return Finding(what, remedy, "unchecked")
+
+
+def unreadable(path: str, why: str) -> Finding:
+    """Return the finding about a file or folder that this account cannot read."""
+    return Finding(f"{path} cannot be read: {why}.", READ_REMEDY)

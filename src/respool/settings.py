@@ -5,9 +5,7 @@ an error. A secret need not be stored in the file: a value of the `[kafka]`, `[s
 `env:` or `file:` is read from that variable or file; an address, `file://…`, is not changed.
 """
 
-import errno
 import os
-import stat
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -16,8 +14,9 @@ from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 from respool.errors import CheckpointError, SettingsError
-from respool.locations import absolute, scheme_of, under
+from respool.locations import absolute, expand_user, scheme_of, under
 from respool.text import did_you_mean
+from respool.untrusted import read_regular_file
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -35,7 +34,10 @@ _NOT_SETTINGS = frozenset({"RESPOOL_CONFIG", "RESPOOL_DEBUG"})
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything a command needs to know about where it runs.
+    """Where a command runs and what it connects to.
+
+    >>> respool.Settings(master="local[2]").master
+    'local[2]'
 
     Attributes:
         home: The folder of broker data, checkpoints, archive and logs.
@@ -122,7 +124,7 @@ def load(
     folder = Path.cwd() if folder is None else folder
     values: dict[str, Any] = {}
     named = environ.get("RESPOOL_CONFIG")
-    file = Path(named).expanduser() if named else folder / CONFIG_FILE
+    file = expand_user(Path(named)) if named else folder / CONFIG_FILE
     if named and not file.exists():
         raise SettingsError(f"RESPOOL_CONFIG names {file}, which does not exist. Correct it or unset it.")
     if file.exists():
@@ -154,7 +156,7 @@ def _home(home: Path, folder: Path) -> Path:
             "Checkpoints, savepoints, archives and results can be in an object store: name its URL with --storage, "
             "RESPOOL_STORAGE, or storage in respool.toml."
         )
-    home = folder / home.expanduser()
+    home = folder / expand_user(home)
     for part in (home, *home.parents):
         if part.exists():
             if not part.is_dir():
@@ -235,12 +237,12 @@ def _scalar(key: str, value: Any, where: str) -> Any:
         raise SettingsError(f"{key} in {where} is empty. Give it a value, or leave it out.")
     if not isinstance(value, str):
         raise SettingsError(f"{key} in {where} is {value!r}; expected text in quotes.")
-    return Path(value).expanduser() if key in ("home", "ivy_settings") else value
+    return expand_user(Path(value)) if key in ("home", "ivy_settings") else value
 
 
 def _table(key: str, value: Any, file: Path, environ: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise SettingsError(f"'{key}' in {file} must be a table: write [{key}] on a line of its own.")
+        raise SettingsError(f"'{key}' in {file} must be a table: write [{key}] on a separate line.")
     table: dict[str, str] = {}
     for name, item in _flatten(value):
         if not isinstance(item, str | int | float | bool):
@@ -264,7 +266,7 @@ def _table(key: str, value: Any, file: Path, environ: Mapping[str, str]) -> dict
 
 def _pipelines(value: Any, file: Path) -> dict[str, dict[str, object]]:
     if not isinstance(value, dict) or not all(isinstance(table, dict) for table in value.values()):
-        raise SettingsError(f"'pipelines' in {file} must hold tables: write [pipelines.NAME] on a line of its own.")
+        raise SettingsError(f"'pipelines' in {file} must hold tables: write [pipelines.NAME] on a separate line.")
     return value
 
 
@@ -284,7 +286,7 @@ def _secret(where: str, text: str, environ: Mapping[str, str], folder: Path) -> 
             raise SettingsError(f"{where} refers to the variable {name}, which is not set. Set it and try again.")
         return environ[name]
     if kind == "file" and name and not name.startswith("//"):
-        file = folder / Path(name).expanduser()
+        file = folder / expand_user(Path(name))
         try:
             return read_small_text(file).rstrip("\r\n")
         except OSError as error:
@@ -306,11 +308,4 @@ def read_small_text(file: Path) -> str:
         OSError: It cannot be read, is not a regular file, or is too large; `strerror` has the reason.
         UnicodeDecodeError: It is not UTF-8.
     """
-    facts = file.stat()
-    if stat.S_ISDIR(facts.st_mode):
-        raise IsADirectoryError(errno.EISDIR, "Is a directory", str(file))
-    if not stat.S_ISREG(facts.st_mode):
-        raise OSError(errno.EINVAL, "it is a device, a pipe or a socket; expected a regular file", str(file))
-    if facts.st_size > MOST_BYTES:
-        raise OSError(errno.EFBIG, f"it has {facts.st_size:,} bytes; expected at most {MOST_BYTES:,}", str(file))
-    return file.read_text(encoding="utf-8")
+    return read_regular_file(file, MOST_BYTES).decode()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from respool.archive.table import PREFIX, read
 from respool.spark.internals import HadoopPath
 from respool.spark.sql import identifier
-from respool.untrusted import Fields, Malformed, parse_json, whole_number
+from respool.untrusted import Fields, Malformed, parse_json, read_regular_file, whole_number
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -40,7 +40,7 @@ class ArchivedOffsets:
     ends: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
     def after(self, added: Mapping[tuple[str, int], int]) -> "ArchivedOffsets":
-        """Return what is known after the next version has added records up to these offsets."""
+        """Return the offsets after the next version has added records up to these."""
         ends = dict(self.ends)
         for place, offset in added.items():
             ends[place] = max(offset, ends.get(place, -1))
@@ -55,7 +55,7 @@ class ArchivedOffsets:
             offsets = by_topic.setdefault(topic, [])
             offsets += [-1] * (partition + 1 - len(offsets))
             offsets[partition] = offset
-        # Far smaller a plan than a condition for each partition, and folded to a constant.
+        # A far smaller plan than with a condition for each partition; Spark folds it to a constant.
         ends = F.from_json(F.lit(json.dumps(by_topic)), "MAP<STRING, ARRAY<BIGINT>>")
         end = F.get(F.try_element_at(ends, F.substring("topic", 1, PREFIX)), F.col("partition"))
         return F.coalesce(F.col("offset") <= end, F.lit(False))
@@ -185,7 +185,7 @@ def read_delta_commit(spark: "SparkSession", table: str, version: int) -> str | 
     name = f"{table}/_delta_log/{version:020}.json"
     if table.startswith("/") and Path(name).parent.is_dir():  # quicker than through the JVM
         try:
-            return Path(name).read_text(encoding="utf-8", errors="replace")  # what is not UTF-8 is not JSON either
+            return read_regular_file(Path(name)).decode(errors="replace")  # what is not UTF-8 is not JSON either
         except FileNotFoundError:
             return None
     return HadoopPath(spark, name).read_text()

@@ -23,7 +23,7 @@ class _PlannedChange:
 
     @property
     def journal(self) -> Journal:
-        """The steps that are carried out."""
+        """The steps that are applied."""
         return self.contents.journal
 
     @property
@@ -38,7 +38,7 @@ class _PlannedChange:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What else to know."""
+        """Notes for the user."""
         return self.contents.notes
 
     def text(self, *, width: int = UNLIMITED) -> str:
@@ -223,7 +223,7 @@ class UndoPlan:
 
     Attributes:
         location: The checkpoint's folder or URL.
-        journal: The steps that are carried out.
+        journal: The steps that are applied.
         change: The finished change that is undone; None when `interrupted` is undone or resumed.
         interrupted: The interrupted change that is undone, or the interrupted undo that is resumed.
         foreign: Why this installation did not make `change`; None when it did.
@@ -232,7 +232,7 @@ class UndoPlan:
         >>> _ = checkpoint.rewind(to_batch=4)
         >>> plan = checkpoint.plan_undo()
         >>> print(plan)
-        Undo of ...-4: ... files, ... are moved back; batch 14 is the next to run then.
+        Undo of ...-4 moves back ... files, ...; batch 14 is the next to run then.
         >>> checkpoint.apply(plan).operation
         'undo'
     """
@@ -290,8 +290,8 @@ class UndoPlan:
     def title(self) -> str:
         """What is undone, in one line."""
         moves = self.journal.moves
-        moved = f"{len(moves):,} files, {size(sum(move.size for move in moves))}"
-        return f"Undo of {self.journal.of}: {moved} are moved back; batch {self.batch:,} is the next to run then."
+        moved = f"{plural(len(moves), 'file')}, {size(sum(move.size for move in moves))}"
+        return f"Undo of {self.journal.of} moves back {moved}; batch {self.batch:,} is the next to run then."
 
     def to_json(self, *, done: bool = False) -> dict[str, Any]:
         """Return the undo as `--json` prints it; of an interrupted change with all its steps."""

@@ -23,7 +23,14 @@ from uuid import uuid4
 from respool.errors import CheckpointError, CheckpointNotFoundError, RespoolError, StoreError
 from respool.locations import OWN, canonical_location, scheme_of, store_of
 from respool.storage import s3
-from respool.storage.folder import FileInfo, FolderListing, FolderReader, short_message, translate_errors
+from respool.storage.folder import (
+    FileInfo,
+    FolderListing,
+    FolderReader,
+    require_readable_size,
+    short_message,
+    translate_errors,
+)
 from respool.storage.object_store import fsspec_options
 from respool.storage.store_errors import error_code, store_error
 from respool.untrusted import relative_path
@@ -94,17 +101,30 @@ class RemoteReader:
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes."""
-        with _translate_errors(f"{self.root}/{path}"):
-            return bytes(self._fs.cat_file(self._at(path), **self._reading([path])))
+        info = self._listed.get(path) or self._ask(path)
+        if info is None:
+            raise FileNotFoundError(path)
+        require_readable_size(path, info.size)
+        return self._content(path)
 
     def read_many(self, paths: Sequence[str]) -> dict[str, bytes | Exception]:
         """Return the bytes of each file, or the error that it raised; in parallel where the store supports it."""
         if not paths:
             return {}
-        with _translate_errors(self.root):
-            places = [self._at(path) for path in paths]
-            contents = self._fs.cat_ranges(places, None, None, on_error="return", **self._reading(paths))
-        return dict(zip(paths, contents, strict=True))
+        by_path: dict[str, bytes | Exception] = {}
+        for path in paths:
+            if path in self._listed:
+                try:
+                    require_readable_size(path, self._listed[path].size)
+                except CheckpointError as error:
+                    by_path[path] = error
+        wanted = [path for path in paths if path not in by_path]
+        if wanted:
+            places = [self._at(path) for path in wanted]
+            with _translate_errors(self.root):
+                contents = self._fs.cat_ranges(places, None, None, on_error="return", **self._reading(wanted))
+            by_path |= dict(zip(wanted, contents, strict=True))
+        return by_path
 
     def _reading(self, paths: Sequence[str]) -> dict[str, Any]:
         """Return how s3fs reads files: before it reads a file in parts, it asks for the size."""
@@ -114,7 +134,7 @@ class RemoteReader:
 
     def chunks(self, path: str) -> Iterator[bytes]:
         """Yield a file's bytes as one chunk: one request is the fastest."""
-        yield self.read(path)
+        yield self._content(path)
 
     def below(self, folder: str) -> list[str]:
         """Return the paths of all files in a folder and its subfolders; empty when the folder does not exist."""
@@ -151,6 +171,10 @@ class RemoteReader:
         except ValueError:  # nothing inside the folder has such a path
             return None
 
+    def _content(self, path: str) -> bytes:
+        with _translate_errors(f"{self.root}/{path}"):
+            return bytes(self._fs.cat_file(self._at(path), **self._reading([path])))
+
     def _find(self, folder: str, depth: int | None = None) -> list[str]:
         return self._files(self._entries(folder, depth))
 
@@ -181,6 +205,9 @@ class RemoteReader:
             except FileNotFoundError:
                 return None
         return _facts(info) if info.get("type") != "directory" else None
+
+    def _is_file(self, path: str) -> bool:
+        return self._ask(path) is not None
 
     def temporary(self, folder: str) -> list[str]:
         """Return the paths of temporary files and probes in one folder that killed processes left."""
@@ -227,7 +254,7 @@ class RemoteWriter(RemoteReader):
         The content must be unique to this process: it identifies a write that was repeated because its response was
         lost.
         """
-        if self._ask(path) is not None:
+        if self._is_file(path):
             raise FileExistsError(path)
         if self.exclusive():
             if not self._write_if(path, data, mode="create") and not self._holds(path, data):
@@ -278,7 +305,7 @@ class RemoteWriter(RemoteReader):
                 new = f"{folder}/.{name}.{os.getpid()}.tmp"
                 self._fs.makedirs(folder, exist_ok=True)
                 self._fs.pipe_file(new, data)
-                if self._ask(path) is not None:
+                if self._is_file(path):
                     self._fs.rm_file(self._at(path))
                 self._fs.mv(new, self._at(path))
             else:
@@ -294,11 +321,11 @@ class RemoteWriter(RemoteReader):
         before = self._ask(source)
         with _translate_errors(f"{self.root}/{source}"):
             if before is None:
-                if self._ask(target) is None:
+                if not self._is_file(target):
                     raise CheckpointError(f"{source} has vanished: another process changes this checkpoint.")
                 return
             if self._renames:
-                if self._ask(target) is not None:
+                if self._is_file(target):
                     raise CheckpointError(f"{source} cannot be moved to {target}: both exist.")
                 self._fs.makedirs(os.path.dirname(self._at(target)), exist_ok=True)
                 self._fs.mv(self._at(source), self._at(target))

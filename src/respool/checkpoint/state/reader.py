@@ -74,6 +74,9 @@ _TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 class StateRows:
     """Rows of a state.
 
+    >>> respool.StateRows(("key", "count"), [{"key": "a", "count": 3}], total=9)
+    StateRows(columns=('key', 'count'), rows=1, total=9)
+
     Attributes:
         columns: The names of the columns, the key's first; for changes, the batch and the kind of change precede them.
         rows: The rows by key, or the first rows; times are aware, in UTC.

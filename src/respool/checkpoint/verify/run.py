@@ -11,16 +11,15 @@ from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.verify import logs as verify_logs
 from respool.checkpoint.verify import state as verify_state
 from respool.checkpoint.verify import state_scan
-from respool.checkpoint.verify.damage import unreadable
 from respool.checkpoint.verify.log_scan import LogScan, SourceLogs, read_logs
 from respool.checkpoint.verify.soundness import CheckpointScan, Soundness
 from respool.checkpoint.verify.state_scan import StateScan, read_state
 from respool.errors import CheckpointError, FileError, UnknownFormatVersionError
-from respool.findings import CheckResult, Finding, check, note
+from respool.findings import CheckResult, Finding, check, note, unreadable
 from respool.format import layout, logs, state_files
 from respool.locations import OWN, local_path
 from respool.storage.folder import is_denied
-from respool.text import few
+from respool.text import few, plural
 
 _NEWEST = 2  # files of each log whose hidden checksums are compared
 
@@ -223,7 +222,7 @@ def leftovers(
             count = "1 file" if len(paths) == 1 else f"{len(paths):,} files, each"
             yield note(f"{count} {what}: {few(sorted(paths))}.", remedy)
     if vanished:
-        what = f"{len(vanished):,} files vanished while they were checked: {few(vanished)}."
+        what = f"{plural(len(vanished), 'file')} vanished while they were checked: {few(vanished)}."
         yield note(what, "The query seems to be running. Verify again when it has stopped.")
 
 

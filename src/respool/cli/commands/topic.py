@@ -16,7 +16,7 @@ import typer
 from respool.cli.options import BootstrapServers, Commands, Home, Json, connect, load
 from respool.cli.render.output import json_text, out_json, print_note, table
 from respool.errors import SettingsError, UsageError
-from respool.text import printable
+from respool.text import plural, printable
 
 if TYPE_CHECKING:
     from respool.kafka.cluster import KafkaCluster
@@ -36,7 +36,7 @@ _Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")
 
 @app.command("list")
 def list_(home: Home = None, bootstrap_servers: BootstrapServers = None, json: Json = False) -> None:
-    """List the topics, with their partitions and how many records they hold."""
+    """List the topics, with their partitions and records."""
     from respool.kafka import topics
 
     kafka = connect(load(home=home, bootstrap_servers=bootstrap_servers))
@@ -72,7 +72,7 @@ def create(
     kafka = connect(load(home=home, bootstrap_servers=bootstrap_servers))
     topics.create(kafka, name, partitions, settings)
     count = len(topics.require_topic(kafka, name))
-    print_note(f"Created the topic {name} with {count} partition{'s' * (count != 1)}.")
+    print_note(f"Created the topic {name} with {plural(count, 'partition')}.")
 
 
 @app.command()
@@ -96,17 +96,17 @@ def produce(
     if file == Path("-"):
         file = None
     if file is not None and (file.is_dir() or not file.exists()):
-        raise UsageError(f"{file} is not a file; expected one of lines to send.", "FILE")
+        raise UsageError(f"{file} is not a file; expected a file of lines to send.", "FILE")
     kafka = connect(load(home=home, bootstrap_servers=bootstrap_servers))
     topics.require_topic(kafka, name)
     if file is None:
         if sys.stdin.isatty():
-            print_note("Type one record a line; Ctrl-D ends.")
+            print_note("Type one record per line; Ctrl-D ends the input.")
         sent = producer.produce(kafka, name, _messages(sys.stdin.buffer, key_separator))
     else:
         with file.open("rb") as lines:
             sent = producer.produce(kafka, name, _messages(lines, key_separator))
-    print_note(f"Sent {sent:,} record{'s' * (sent != 1)} to {name}.")
+    print_note(f"Sent {plural(sent, 'record')} to {name}.")
 
 
 @app.command()
@@ -124,9 +124,11 @@ def read(
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
 ) -> None:
-    """Print the newest records, one per line; control characters are escaped.
+    """Print the newest records, one per line.
 
-    With --from-beginning: all that are there now. With --follow: the new ones, as they arrive.
+    Control characters are escaped.
+
+    With --from-beginning: all existing records. With --follow: new records, too, as they arrive.
     """
     from respool.kafka import consumer
 
@@ -219,7 +221,7 @@ def generate(
         float | None,
         typer.Option(
             min=0.001,
-            help=f"Records a second.  [default: unlimited with --count, {_RATE:.0f} without]",
+            help=f"Records per second.  [default: unlimited with --count, {_RATE:.0f} without]",
         ),
     ] = None,
     start: Annotated[
@@ -286,10 +288,11 @@ def _prepare(kafka: "KafkaCluster", topic: str, partitions: int | None) -> None:
     created = topics.ensure_topic(kafka, topic, partitions)
     existing = len(topics.require_topic(kafka, topic))
     if created:
-        print_note(f"Created the topic {topic} with {existing} partition{'s' * (existing != 1)}.")
+        print_note(f"Created the topic {topic} with {plural(existing, 'partition')}.")
     elif partitions is not None and partitions != existing:
         print_note(
-            f"The topic {topic} exists already, with {existing} partitions; --partitions {partitions} changes nothing."
+            f"The topic {topic} exists already, with {plural(existing, 'partition')}; --partitions {partitions} "
+            "changes nothing."
         )
 
 
@@ -322,9 +325,9 @@ def _print(plan: "VisitsPlan", rate: float | None) -> None:
 
 
 def _report(sentence: str, count: int, seconds: float, *, interrupted: bool) -> None:
-    what = sentence.format(f"{count:,} record{'s' * (count != 1)}")
+    what = sentence.format(plural(count, "record"))
     print_note(
-        f"{'Interrupted. ' * interrupted}{what} in {seconds:.1f} s ({count / max(seconds, 0.001):,.0f} a second)."
+        f"{'Interrupted. ' * interrupted}{what} in {seconds:.1f} s ({count / max(seconds, 0.001):,.0f} per second)."
     )
 
 

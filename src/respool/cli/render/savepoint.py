@@ -11,6 +11,7 @@ from respool.operations.plan_text import time_text
 from respool.operations.savepoints import SavepointReport
 from respool.savepoint.store import StoredSavepoint
 from respool.sinks.registry import SinkPosition
+from respool.text import plural
 
 
 def savepoint_json(savepoint: StoredSavepoint) -> dict[str, Any]:
@@ -67,12 +68,12 @@ def savepoint_lines(savepoint: StoredSavepoint) -> Iterator[str]:
             from respool.pipeline.fingerprint import Fingerprint
 
             yield line("Fingerprint", Fingerprint.from_json(manifest.run.fingerprint).digest)
-    yield line("Spark", manifest.spark or "version not known")
-    yield line("Batch", f"{manifest.batch:,}, planned {facts['planned'] or 'at no known time'}")
+    yield line("Spark", manifest.spark or "unknown version")
+    yield line("Batch", f"{manifest.batch:,}, planned {facts['planned'] or 'at an unknown time'}")
     yield line("Watermark", facts["watermark"] or "none yet")
     for source in manifest.sources:
         yield line(f"Source {source.source}", text_of(source.end))
-    operators = f"{manifest.operators} stateful operator{'s' * (manifest.operators > 1)}"
+    operators = plural(manifest.operators, "stateful operator")
     yield line("State", operators if manifest.operators else "none")
     yield line("Output", position_text(manifest.sink))
     if manifest.not_included:
@@ -82,8 +83,7 @@ def savepoint_lines(savepoint: StoredSavepoint) -> Iterator[str]:
 def left_out_text(savepoint: StoredSavepoint) -> str:
     """Return what was in the checkpoint, is not Spark's, and is not in the savepoint."""
     parts = (
-        f"{entry.path} ({entry.files:,} file{'s' * (entry.files != 1)}, {size(entry.size)})"
-        for entry in savepoint.manifest.not_included
+        f"{entry.path} ({plural(entry.files, 'file')}, {size(entry.size)})" for entry in savepoint.manifest.not_included
     )
     return ", ".join(parts)
 
@@ -96,12 +96,12 @@ def position_text(position: SinkPosition) -> str:
     if position.version is not None:
         noted = "".join(f", batch {batch:,} of {query}" for query, batch in (position.transactions or {}).items())
         return f"{position.output}, version {position.version:,}{noted}"
-    return f"{position.output}; how far it was is not known: {position.unknown}"
+    return f"{position.output}; its position is unknown: {position.unknown}"
 
 
 def files_text(savepoint: StoredSavepoint) -> str:
     """Return how many files a savepoint has, and their size."""
-    return f"{len(savepoint.manifest.files):,} files, {size(savepoint.manifest.size)}"
+    return f"{plural(len(savepoint.manifest.files), 'file')}, {size(savepoint.manifest.size)}"
 
 
 def print_created(savepoint: StoredSavepoint, path: str) -> None:
@@ -111,7 +111,7 @@ def print_created(savepoint: StoredSavepoint, path: str) -> None:
     print_result(f"Savepoint {name} of {checkpoint} at batch {manifest.batch:,}: {files_text(savepoint)}.")
     if manifest.not_included:
         print_result(f"Not included, as neither Spark nor Delta defines it: {left_out_text(savepoint)}.")
-    print_result(f"Go back to it with: respool savepoint restore {name} {path}")
+    print_result(f"Restore it with: respool savepoint restore {name} {path}")
 
 
 def print_report(report: SavepointReport, savepoint: StoredSavepoint) -> None:
@@ -121,7 +121,7 @@ def print_report(report: SavepointReport, savepoint: StoredSavepoint) -> None:
     for note in report.notes:
         print_result(f"• {note}")
     for table, rows in (report.loaded or {}).items():
-        print_result(f"✓ {table}: {rows:,} row{'s' * (rows != 1)}")
+        print_result(f"✓ {table}: {plural(rows, 'row')}")
     if report.ok:
         print_result(f"{files_text(savepoint)}, as they were saved. A query can start from it.")
 
