@@ -38,15 +38,16 @@ def by_spark(table: str) -> Iterator[Append]:
 @contextmanager
 def by_delta_rs(table: str) -> Iterator[Append]:
     """Yield what appends a row without a JVM."""
-    from deltalake import CommitProperties, write_deltalake
+    from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+    opened = DeltaTable(table, storage_options=delta_options(table))
 
     def append(name: str, number: int) -> None:
         rows = pa.table({"writer": [name], "number": pa.array([number], pa.int64())})
         write_deltalake(
-            table,
+            opened,
             rows,
             mode="append",
-            storage_options=delta_options(table),
             commit_properties=CommitProperties(max_commit_retries=1000),
         )
 

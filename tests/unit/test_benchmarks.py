@@ -262,6 +262,10 @@ class TestReport:
             {"command": "show", "batches": batches, "median_s": seconds}
             for batches, seconds in ((1_000, 0.3), (100_000, 1.2))
         ]
+        results.store = [
+            {"command": "show", "times_least": 1.05, "times_faster": 2.0},
+            {"command": "rewind", "times_least": 2.75, "times_faster": 8.0},
+        ]
         first = "first batch of counts"
         times = {"respool": 5.0, "pyspark": 8.0}
         results.start = [{"what": first, "engine": name, "median_s": seconds} for name, seconds in times.items()]
@@ -272,6 +276,9 @@ class TestReport:
             ("reprocess", "25.0 ×", True),
             ("rewind", "1.20 s", False),
             ("rewind", "4.0 × the time", True),
+            ("store", "1.05 ×", True),
+            ("store", "2.75 ×", False),
+            ("store", "8.0 ×", True),
             ("start", "0.62 × its time", True),
         ]
 

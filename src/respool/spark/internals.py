@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -384,6 +384,30 @@ def has_filesystem(spark: "SparkSession", scheme: str) -> bool:
         )
     except Py4JJavaError:
         return False
+    return True
+
+
+def set_application_defaults(spark: "SparkSession", classes: Mapping[str, str]) -> bool:
+    """Set settings of a running application that name a class, unless they are set; return whether all could be.
+
+    Tested with Spark 4.2.0. Without it, an application that `spark-submit` has started needs them on its command line.
+
+    Args:
+        spark: A session of the application.
+        classes: The settings, each with its class; a setting whose class is not on the class path is not set.
+    """
+    from py4j.protocol import Py4JJavaError
+
+    jvm: Any = spark._jvm
+    conf: Any = jvm.org.apache.spark.SparkEnv.get().conf()
+    for name, value in classes.items():
+        if conf.contains(name):
+            continue
+        try:
+            jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(value)
+        except Py4JJavaError:
+            return False
+        conf.set(name, value)
     return True
 
 

@@ -1,5 +1,6 @@
 """The only place that builds a SparkSession."""
 
+import logging
 import os
 import re
 import signal
@@ -71,6 +72,7 @@ _JSON_LINE = (
     """"logger":"spark.%c{1}","message":"%enc{%m}{JSON}"}%n%ex{0}"""
 )
 _PATIENCE = 20.0  # seconds
+_LOGGER = logging.getLogger("respool.spark")
 _CONNECTORS = {
     "s3": "the jars that `respool jars --with s3` lists",
     "gs": "the jar gcs-connector (com.google.cloud.bigdataoss)",
@@ -132,6 +134,7 @@ def spark_session(
             session = _session(conf, is_default)
             jvm.serve(session)
             require_connectors(session, stores_of(settings, locations))
+            _commit_conditionally(session, stores_of(settings, locations))
             yield session
     if _archives_classes(conf):
         jvm_classes.make_archive_later()
@@ -213,6 +216,16 @@ def require_connectors(spark: "SparkSession", stores: Iterable[str]) -> None:
                 f"Spark has no connector for {scheme}:// addresses. Start it with {_CONNECTORS[store]}, as --jars of "
                 "spark-submit or as spark.jars in the [spark] table of respool.toml."
             )
+
+
+def _commit_conditionally(spark: "SparkSession", stores: Iterable[str]) -> None:
+    """Let an application that runs already commit to Delta tables on S3 as several processes can."""
+    if "s3" in stores and not internals.set_application_defaults(spark, jvm_classes.S3_CONF):
+        _LOGGER.warning(
+            "Spark lacks %s: Delta tables on S3 lose commits when several processes write them. Start it with "
+            '--jars "$(respool jars --with s3)".',
+            jvm_classes.S3_JAR.name,
+        )
 
 
 def _conf(settings: Settings, submitted: bool, stores: set[str]) -> dict[str, str]:

@@ -127,10 +127,10 @@ class RemoteReader:
         return by_path
 
     def _reading(self, paths: Sequence[str]) -> dict[str, Any]:
-        """Return how s3fs reads files: before it reads a file in parts, it asks for the size."""
+        """Return the arguments for reading these files, in parts if one of them is large."""
         listed = (self._listed.get(path) for path in paths)
         is_large = any(info is not None and info.size > s3.LARGE for info in listed)
-        return {"max_concurrency": 1} if self._is_s3 and not is_large else {}
+        return s3.reading_whole(self._fs) if self._is_s3 and not is_large else {}
 
     def chunks(self, path: str) -> Iterator[bytes]:
         """Yield a file's bytes as one chunk: one request is the fastest."""

@@ -1,6 +1,7 @@
 """The requests to S3 that a folder needs, one for each operation: fsspec's own methods send up to four."""
 
 from collections.abc import Iterator
+from inspect import signature
 from typing import Any, NamedTuple
 
 from respool.storage.folder import FileInfo
@@ -65,6 +66,14 @@ def copy(fs: Any, source: str, target: str, before: FileInfo) -> str | None:
     place = {"Bucket": bucket, "Key": key}
     answer = fs.call_s3("copy_object", Bucket=to_bucket, Key=to_key, CopySource=place, **condition)
     return _version(answer.get("CopyObjectResult", {}))
+
+
+def reading_whole(fs: Any) -> dict[str, Any]:
+    """Return the arguments with which s3fs reads a file by one request: to read it in parts it asks for its size first.
+
+    Older versions of s3fs never read a file in parts.
+    """
+    return {"max_concurrency": 1} if "max_concurrency" in signature(fs._cat_file).parameters else {}
 
 
 def delete(fs: Any, path: str) -> None:

@@ -115,8 +115,7 @@ def test_every_result_is_that_of_a_local_run(
     for name, storage in (("store", s3a), ("disk", str(tmp_path / "disk"))):
         own = replace(settings, home=tmp_path / name, storage=storage, bootstrap_servers=kafka.bootstrap_servers)
         outcomes[name] = outcome(spark, kafka, own, topic)
-    for what, value in outcomes["disk"].items():
-        assert outcomes["store"][what] == value, what
+    assert {what: value for what, value in outcomes["store"].items() if outcomes["disk"][what] != value} == {}
     assert outcomes["store"]["wrong"] == 1
     assert outcomes["store"]["refilled"] > 0
     assert outcomes["store"]["corrected"] == outcomes["store"]["rows"] == outcomes["store"]["replayed"]

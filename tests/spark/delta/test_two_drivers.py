@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from respool.archive.table import optimize
 from respool.delta.log import DeltaLog
 from respool.locations import for_spark
+from respool.spark.internals import set_application_defaults
 from respool.storage.object_store import delta_options
 
 if TYPE_CHECKING:
@@ -103,3 +104,14 @@ def test_a_version_is_written_once(spark: "SparkSession", s3a: str, scheme: str)
     assert lines.next() == "third"
     assert not lines.hasNext()
     assert [found.getPath().getName() for found in store.listFrom(path, conf)] == [path.getName()]
+
+
+def test_an_application_that_runs_already_gets_the_log_store(spark: "SparkSession") -> None:
+    jvm: Any = spark._jvm
+    conf = jvm.org.apache.spark.SparkEnv.get().conf()
+    assert set_application_defaults(spark, {"spark.respool.test": "respool.S3LogStore"})
+    assert conf.get("spark.respool.test") == "respool.S3LogStore"
+    assert set_application_defaults(spark, {"spark.respool.test": "a.Missing"})  # what is set stays
+    assert conf.get("spark.respool.test") == "respool.S3LogStore"
+    assert not set_application_defaults(spark, {"spark.respool.other": "a.Missing"})
+    assert not conf.contains("spark.respool.other")

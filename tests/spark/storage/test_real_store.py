@@ -105,7 +105,7 @@ def test_files_are_copied_inside_the_store_and_many_at_a_time(
     checkpoint: Checkpoint, store: str, store_proxy: StoreProxy, tmp_path: Path
 ) -> None:
     savepoints = Savepoints(settings=checkpoint.settings)
-    store_proxy.delay = 0.05
+    store_proxy.delay = 0.02
     with counted(store_proxy) as proxy:
         saved = savepoints.create(checkpoint, "ten", batch=12, sink="console")
     count = len(saved.manifest.files)
@@ -267,7 +267,8 @@ def _write_lease(location: str, note: dict[str, Any]) -> None:
     )
 
 
-def test_the_benchmark_of_the_store_runs_on_a_small_checkpoint() -> None:
+def test_the_benchmark_of_the_store_runs_on_a_small_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.store._DELAY", 0.001)
     rows = {row["command"]: row for row in measure_all(batches=60, partitions=2, runs=1)}
     assert set(rows) == {"show", "savepoint create", "rewind", "undo"}
     assert all(row["requests"] >= row["least_requests"] for row in rows.values())
