@@ -1,12 +1,14 @@
-"""respool's own classes for Spark's JVM, as a jar; and an archive of all classes, so that the JVM starts in less time.
+"""respool's own classes for Spark's JVM, as jars; and an archive of all classes, so that the JVM starts in less time.
 
 - Hadoop without its native library, as pyspark has it, starts programs to set permissions and to detect links on the
   local disk: a dozen for each small file of a checkpoint. `QuickFileSystem` and `QuickFs` do that within the JVM; what
   they write is the same.
 - `JsonReader` reads JSON from its bytes, with Jackson, in a third to a half of the time of Spark's `from_json`: see
   `respool.decoders.json`.
+- `S3LogStore` commits to Delta tables on S3 by conditional writes, so that several processes can write a table. It has
+  a jar of its own, which belongs to `spark.jars`: it needs Delta's classes, which are not on the JVM's class path.
 
-After changing them, run `python -m respool.spark.jvm_classes` to build the jar again; this needs a JDK.
+After changing them, run `python -m respool.spark.jvm_classes` to build the jars again; this needs a JDK.
 
 A JVM with a class data archive maps thousands of classes, in place of reading and checking each of them. The archive is
 written once for a Java and a pyspark, by a background process when respool has stopped Spark for the first time, next
@@ -27,19 +29,27 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 from respool.local import jars
 from respool.local.java import program
+from respool.settings import Settings
 
 _HERE = Path(__file__).parent
 _SOURCES = _HERE / "java"
 JAR = _HERE / "own-classes.jar"
+S3_JAR = _HERE / "s3-classes.jar"
 # Settings of Spark in a JVM that has the jar on its class path.
 CONF = {
     "spark.hadoop.fs.file.impl": "respool.QuickFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "respool.QuickFs",
+}
+# Settings of Spark for Delta tables on S3, in a JVM that has its jar and Hadoop's s3a.
+S3_CONF = {
+    "spark.delta.logStore.s3a.impl": "respool.S3LogStore",
+    "spark.delta.logStore.s3.impl": "respool.S3LogStore",
 }
 _DIGEST = "sources.sha256"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever the jar is built
@@ -54,26 +64,48 @@ def sources_digest() -> str:
 
 
 def jar_digest() -> str:
-    """Return the digest of the sources that the jar was built from."""
-    with zipfile.ZipFile(JAR) as jar:
-        return jar.read(_DIGEST).decode("ascii")
+    """Return the digest of the sources that the jars were built from."""
+    digests = set()
+    for file in (JAR, S3_JAR):
+        with zipfile.ZipFile(file) as jar:
+            digests.add(jar.read(_DIGEST).decode("ascii"))
+    return " and ".join(sorted(digests))
 
 
 def build() -> None:
-    """Compile the sources, and put them into the jar."""
+    """Compile the sources, and put them into the jars."""
     spec = find_spec("pyspark")
     javac = shutil.which("javac")
     if javac is None or spec is None or not spec.submodule_search_locations:
         sys.exit("Building the jar needs a JDK 17 or newer, with javac on the PATH, and pyspark.")
-    jars = Path(spec.submodule_search_locations[0]) / "jars"
+    libraries = (Path(spec.submodule_search_locations[0]) / "jars", *_libraries())
+    path = ":".join(f"{folder}/*" for folder in libraries)
     with tempfile.TemporaryDirectory() as folder:
         sources = [str(file) for file in sorted(_SOURCES.rglob("*.java"))]
-        command = [javac, "--release", "17", "-Xlint:all,-path", "-cp", f"{jars}/*", "-d", folder, *sources]
+        command = [
+            javac,
+            "--release",
+            "17",
+            "-Xlint:all,-path",
+            "-cp",
+            path,
+            "-d",
+            folder,
+            *sources,
+        ]
         subprocess.run(command, check=True)
-        with zipfile.ZipFile(JAR, "w", zipfile.ZIP_DEFLATED) as jar:
-            for file in sorted(Path(folder).rglob("*.class")):
-                _add(jar, file.relative_to(folder).as_posix(), file.read_bytes())
-            _add(jar, _DIGEST, sources_digest().encode("ascii"))
+        classes = sorted(Path(folder).rglob("*.class"))
+        for target, is_of_s3 in ((JAR, False), (S3_JAR, True)):
+            with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as jar:
+                for file in classes:
+                    if file.name.startswith("S3") == is_of_s3:
+                        _add(jar, file.relative_to(folder).as_posix(), file.read_bytes())
+                _add(jar, _DIGEST, sources_digest().encode("ascii"))
+
+
+def _libraries() -> Iterator[Path]:
+    for paths in (jars.spark_jars(Settings()), jars.s3_jars(Settings())):
+        yield paths[0].parent
 
 
 def _add(jar: zipfile.ZipFile, name: str, data: bytes) -> None:
