@@ -1,10 +1,10 @@
-"""How this process reaches object stores: credentials, endpoint and region, configured once for all libraries.
+"""How this process reaches object stores: one configuration for all libraries; and what a refusal of a store means.
 
-For S3 they are in the `[s3]` table of respool.toml or in the `AWS_*` variables. A value of the table takes precedence;
-credentials are taken from one of the two places as a whole. `fsspec_options`, `delta_options` and `hadoop_conf` return
-them in the words of each library. For Google and Azure, fsspec and delta-rs read the variables of the store's own tools
-(GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME and _KEY), and Spark gets the same. The names of a store's
-URLs are in `respool.locations`.
+Credentials, endpoint and region for S3 are in the `[s3]` table of respool.toml or in the `AWS_*` variables. A value of
+the table takes precedence; credentials are taken from one of the two places as a whole. `fsspec_options`,
+`delta_options` and `hadoop_conf` return them in the words of each library. For Google and Azure, fsspec and delta-rs
+read the variables of the store's own tools (GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME and _KEY), and
+Spark gets the same. The names of a store's URLs are in `respool.locations`.
 
 A process uses one table at a time: that of the settings that were used last (`use`).
 """
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from respool.errors import SettingsError
+from respool.errors import SettingsError, StoreError
 from respool.locations import store_of
 from respool.settings import Settings
 
@@ -206,3 +206,76 @@ def _hadoop_gs(settings: Settings, environ: Mapping[str, str]) -> dict[str, str 
 def _hadoop_abfs(settings: Settings, environ: Mapping[str, str]) -> dict[str, str | None]:
     account, key = environ.get("AZURE_STORAGE_ACCOUNT_NAME"), environ.get("AZURE_STORAGE_ACCOUNT_KEY")
     return {f"fs.azure.account.key.{account}.dfs.core.windows.net": key} if account else {}
+
+
+_S3_KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or access_key and secret_key in the [s3] table of respool.toml"
+_REGION = "Name its region with AWS_REGION, or with region in the [s3] table of respool.toml."
+_REDIRECT = ("the bucket {bucket} is in another region", _REGION)
+_DENIED = (
+    "this account lacks a permission",
+    "Give it permission to list the bucket {bucket}, and to read, write and delete its objects.",
+)
+_ANSWERS = {
+    "NoSuchBucket": ("the bucket {bucket} does not exist", "Correct the URL, or create the bucket."),
+    "InvalidBucketName": ("a bucket cannot be named {bucket}", "Correct the URL."),
+    "InvalidAccessKeyId": ("the store does not know the access key", f"Correct {_S3_KEYS}."),
+    "SignatureDoesNotMatch": ("the secret key is wrong", f"Correct {_S3_KEYS}."),
+    "ExpiredToken": ("the session token has expired", "Renew AWS_SESSION_TOKEN and its keys."),
+    "InvalidToken": ("the session token is wrong", "Renew AWS_SESSION_TOKEN and its keys, or remove it."),
+    "RequestTimeTooSkewed": ("the clock of this machine differs from the store's", "Set the clock."),
+    "AccessDenied": _DENIED,
+    "403": _DENIED,
+    "PermanentRedirect": _REDIRECT,
+    "AuthorizationHeaderMalformed": _REDIRECT,
+    "IllegalLocationConstraintException": _REDIRECT,
+    "301": _REDIRECT,
+}
+_UNREACHABLE = frozenset(
+    {
+        "EndpointConnectionError",
+        "ConnectTimeoutError",
+        "ReadTimeoutError",
+        "ConnectionClosedError",
+        "ProxyConnectionError",
+        "SSLError",
+        "HTTPClientError",
+        "FSTimeoutError",
+        "ResponseParserError",
+    }
+)
+_NO_KEYS = frozenset({"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"})
+
+
+def error_code(error: BaseException) -> str:
+    """Return the code of a store's answer; empty when there was none."""
+    for cause in (error, error.__cause__, error.__context__):
+        response = getattr(cause, "response", None)
+        if isinstance(response, dict):
+            return str(response.get("Error", {}).get("Code", ""))
+    return ""
+
+
+def store_error(url: str, error: BaseException) -> StoreError | None:
+    """Return the error that an exception of a store's library stands for; None when its cause is unknown.
+
+    Args:
+        url: What was accessed.
+        error: The exception.
+    """
+    if store_of(url) != "s3":
+        return None
+    bucket = url.partition("://")[2].partition("/")[0]
+    names = {type(cause).__name__ for cause in (error, error.__cause__)}
+    if answer := _ANSWERS.get(error_code(error)):
+        problem, remedy = (text.format(bucket=bucket) for text in answer)
+        return StoreError(url, problem, remedy, is_permission=answer is _DENIED)
+    if names & _NO_KEYS:
+        return StoreError(url, "there are no credentials for S3", f"Set {_S3_KEYS}.")
+    if "ProfileNotFound" in names:
+        return StoreError(url, "the profile does not exist", "Correct AWS_PROFILE.")
+    if "ParamValidationError" in names:
+        return StoreError(url, f"a bucket cannot be named '{bucket}'", "Correct the URL.")
+    if names & _UNREACHABLE:
+        remedy = "Check the network and the endpoint: AWS_ENDPOINT_URL, or endpoint in the [s3] table of respool.toml."
+        return StoreError(url, f"{current_s3().endpoint or 'Amazon S3'} does not answer", remedy)
+    return None

@@ -31,8 +31,7 @@ from respool.storage.folder import (
     short_message,
     translate_errors,
 )
-from respool.storage.object_store import fsspec_options
-from respool.storage.store_errors import error_code, store_error
+from respool.storage.object_store import error_code, fsspec_options, store_error
 from respool.untrusted import relative_path
 
 _TEMPORARY = re.compile(r"\..+\.\d+\.tmp")

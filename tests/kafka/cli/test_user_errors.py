@@ -150,7 +150,7 @@ def test_a_requested_port_that_is_taken_is_reported(run: Run, tmp_path: Path) ->
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         result = run("broker", "start", "--port", port)
-    fails(result, f"Port {port} is in use by another program. Choose another port, or leave --port out")
+    fails(result, f"Port {port} is in use by another program. Choose another port, or omit --port")
     assert set(contents(tmp_path)) <= {".respool/.broker.lock"}
 
 

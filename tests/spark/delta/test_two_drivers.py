@@ -103,7 +103,7 @@ def test_a_version_is_written_once(spark: "SparkSession", s3a: str, scheme: str)
     lines = store.read(path, conf)
     assert lines.next() == "third"
     assert not lines.hasNext()
-    assert [found.getPath().getName() for found in store.listFrom(path, conf)] == [path.getName()]
+    assert [file.getPath().getName() for file in store.listFrom(path, conf)] == [path.getName()]
 
 
 def test_an_application_that_runs_already_gets_the_log_store(spark: "SparkSession") -> None:

@@ -95,7 +95,7 @@ def test_a_fork_says_how_to_run_it_and_whose_it_is(run: Command, checkpoint: Pat
     ok(run("savepoint", "create", "mine", "one"))
     ok(run("savepoint", "fork", "one", "second", "--dry-run"))
     assert not (tmp_path / "second").exists()
-    assert "let it write to a place of its own" in ok(run("savepoint", "fork", "one", "second"))
+    assert "let it write to a separate place" in ok(run("savepoint", "fork", "one", "second"))
     assert f"of {checkpoint}, from the savepoint one at batch 13" in ok(run("checkpoint", "show", "second"))
     promoted = ok(run("promote", "second", "mine", "--yes", "--stopped", "--keep-as", "old"))
     assert "Batch 14 is the next to run" in promoted

@@ -93,7 +93,7 @@ def test_what_there_is_to_read_is_listed(golden: Unpacked, kind: str, lines: lis
         ("hdfs", "--key count", "expected NAME=VALUE"),
         ("hdfs", "--key key=a --key key=b", "names key twice"),
         ("hdfs", "--limit few", "expected a number, or all"),
-        ("hdfs", "--limit 5 --output x.csv", "an output has all rows"),
+        ("hdfs", "--limit 5 --output x.csv", "--output writes all rows"),
         ("hdfs", "--output x.txt", "expected one of .parquet, .json, .jsonl, .csv"),
         ("hdfs", "--output there.csv", "there.csv already exists"),
         ("hdfs", "--output no/x.csv", "There is no folder no"),

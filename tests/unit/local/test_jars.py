@@ -137,7 +137,7 @@ def test_a_jar_that_the_repository_lacks(settings: Settings, tmp_path: Path) -> 
 
 
 def test_ivy_settings_that_are_not_there(package: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"ivy_settings names .*missing\.xml, which is not there"):
+    with pytest.raises(SettingsError, match=r"ivy_settings names .*missing\.xml, which does not exist"):
         jars.spark_jars(Settings(ivy_settings=tmp_path / "missing.xml"))
     assert kept() == set()
 
