@@ -33,7 +33,7 @@ def open_regular_file(file: Path) -> BinaryIO:
     Raises:
         OSError: It cannot be read or is not a regular file; `strerror` has the reason.
     """
-    handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     mode = os.fstat(handle).st_mode
     if stat.S_ISREG(mode):
         return os.fdopen(handle, "rb")

@@ -20,6 +20,7 @@ else:
 
 _EQUIVALENT = Path(__file__).parent / "equivalent.toml"
 _GOAL = 90
+_EVERY = 50  # mutants between two lines about the progress
 
 
 def main() -> int:
@@ -38,8 +39,12 @@ def main() -> int:
         mutants = [mutant for mutant in mutants if mutant.line in wanted.line]
     stream = os.fdopen(os.dup(1), "w")
     started = time.monotonic()
+    done: Counter[str] = Counter()  # by module
 
     def show(outcome: Outcome) -> None:
+        done[outcome.mutant.file] += 1
+        if done.total() % _EVERY == 0:
+            print(f"{done.total()} of {len(mutants)}; now {outcome.mutant.file} …", file=stream, flush=True)
         if wanted.verbose or outcome.kind == "survived":
             mutant = outcome.mutant
             by = f"{outcome.by}" if outcome.by else f"{outcome.tests} tests reach it"

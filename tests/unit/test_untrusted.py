@@ -1,6 +1,10 @@
+import os
+import re
+from pathlib import Path
+
 import pytest
 
-from respool.untrusted import Fields, Malformed, file_name, parse_json, relative_path
+from respool.untrusted import Fields, Malformed, file_name, parse_json, read_regular_file, relative_path
 
 
 @pytest.mark.parametrize(
@@ -128,3 +132,24 @@ class TestFields:
     def test_only_an_object_has_fields(self, value: object) -> None:
         with pytest.raises(Malformed):
             Fields(value)
+
+
+def test_a_regular_file_is_read_up_to_a_size(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"\0\xff\r\n")
+    (tmp_path / "link").symlink_to("file")
+    for name in ("file", "link"):
+        assert read_regular_file(tmp_path / name) == read_regular_file(tmp_path / name, 4) == b"\0\xff\r\n"
+    with pytest.raises(OSError, match=re.escape("it has 4 bytes; expected at most 3")) as raised:
+        read_regular_file(tmp_path / "file", 3)
+    assert raised.value.filename == str(tmp_path / "file")
+
+
+def test_only_a_regular_file_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")  # nobody writes to it: an open that waits would never end
+    for place in (tmp_path / "fifo", Path("/dev/zero")):
+        with pytest.raises(OSError, match=re.escape("it is a device, a pipe or a socket; expected a regular file")):
+            read_regular_file(place)
+    with pytest.raises(IsADirectoryError, match="Is a directory"):
+        read_regular_file(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        read_regular_file(tmp_path / "none")

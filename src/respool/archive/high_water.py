@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from respool.archive.table import PREFIX, read
 from respool.spark.internals import HadoopPath
 from respool.spark.sql import identifier
+from respool.storage.folder import read_error
 from respool.untrusted import Fields, Malformed, parse_json, read_regular_file, whole_number
 
 if TYPE_CHECKING:
@@ -188,4 +189,6 @@ def read_delta_commit(spark: "SparkSession", table: str, version: int) -> str | 
             return read_regular_file(Path(name)).decode(errors="replace")  # what is not UTF-8 is not JSON either
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise read_error(name, error) from error
     return HadoopPath(spark, name).read_text()

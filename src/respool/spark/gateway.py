@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _HURRY = 5.0  # seconds that an interrupted JVM has to end
 _NOTICE = 2.0  # seconds until the end of a killed JVM is visible
+_TRACE = b"Traceback (most recent call last):"
+_NOT_CONNECTED = b"pyspark.errors.exceptions.base.PySparkRuntimeError: [CANNOT_OPEN_SOCKET]"
 # Lines that the JVM and pyspark print at their start and that are of no use.
 _NOISE = (
     b"WARNING: Using incubator modules",
@@ -136,12 +138,35 @@ class Jvm:
     def _copy_output(self, lines: IO[bytes]) -> None:
         """Copy the output of the JVM and the tasks to standard error, without the noise."""
         with lines:
-            noise = False
-            for line in lines:
-                noise = line.startswith(_NOISE) or (noise and line == b"\n")  # an empty line follows pyspark's
-                if not noise and not self._muted:
+            for line in without_noise(lines):
+                if not self._muted:
                     sys.stderr.buffer.write(line)
                     sys.stderr.buffer.flush()
+
+
+def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the lines of the JVM and the tasks that say something to the user.
+
+    A worker of pyspark that could not connect to the JVM in time prints a stack trace. The query fails for it, is
+    restarted, and is reported: the stack trace is left out.
+    """
+    noise = False
+    trace: list[bytes] = []
+    for line in lines:
+        if line.startswith(_TRACE):
+            yield from trace
+            trace = [line]
+        elif trace:
+            trace.append(line)
+            if not line.startswith(b" "):  # the exception, after its frames
+                if not line.startswith(_NOT_CONNECTED):
+                    yield from trace
+                trace = []
+        else:
+            noise = line.startswith(_NOISE) or (noise and line == b"\n")  # an empty line follows pyspark's
+            if not noise:
+                yield line
+    yield from trace
 
 
 @contextmanager

@@ -203,7 +203,7 @@ class RemoteReader:
                 info = self._fs.info(self._at(path))
             except FileNotFoundError:
                 return None
-        return _facts(info) if info.get("type") != "directory" else None
+        return _facts(info) if info.get("type") not in ("directory", "other") else None  # a FIFO would block
 
     def _is_file(self, path: str) -> bool:
         return self._ask(path) is not None

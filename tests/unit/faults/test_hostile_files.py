@@ -279,6 +279,32 @@ def test_a_server_that_a_journal_names_is_not_contacted(
         server.accept()
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_a_place_of_another_kind_is_read_for_a_journal_of_this_installation(
+    checkpoint: Path, tmp_path: Path, own: bool
+) -> None:
+    out = open_writer(f"memory://{tmp_path.name}/out")
+    out.create("_respool/aside/j/x", b"rows")
+    now = CheckpointSnapshot(LocalReader(checkpoint))
+    newest = LogEnds(now.offsets[-1], now.commits[-1])
+    done = journal(Move("x", "_respool/aside/j/x", 4, out.root), newest=newest, left=newest)
+    plant(checkpoint, installation.sign(done, str(checkpoint)) if own else done, f"{history.FOLDER}/j.json")
+    words = (
+        "checkpoint",
+        "undo",
+        str(checkpoint),
+        "--yes",
+        "--accept-foreign-journal",
+        "--home",
+        str(tmp_path / "home"),
+    )
+    if own:
+        assert respool(*words).exit_code == 0
+        assert out.read("x") == b"rows"
+    else:
+        assert f"{out.root} is named by a file in {checkpoint}" in failure(*words)
+
+
 @pytest.mark.parametrize("place", ["ftp://127.0.0.1:{port}/checkpoint", "x" * 5_000, "/a/" + "x" * 300])
 def test_a_promotion_to_a_place_that_cannot_be_read_is_believed(
     checkpoint: Path, server: socket.socket, place: str

@@ -330,6 +330,11 @@ def test_copies_that_nothing_refers_to_are_left_over(files: LocalWriter) -> None
     assert files.below("_respool/staged") == ["_respool/staged/NEW/a"]
 
 
+def test_a_leftover_is_reported_as_json() -> None:
+    left = apply.Leftover("_respool/staged/x", ("_respool/staged/x/a", "_respool/staged/x/b"), 7)
+    assert left.facts() == {"path": "_respool/staged/x", "files": 2, "size": 7}
+
+
 def test_an_empty_staged_folder_is_left_over(files: LocalWriter) -> None:
     """A restore that is killed before its first copy leaves one; it must not stop the next change."""
     (Path(files.root) / "_respool/staged/OLD/b").mkdir(parents=True)

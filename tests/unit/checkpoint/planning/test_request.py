@@ -1,6 +1,6 @@
 """Which batch a rewind targets, and what prevents it; on small checkpoints."""
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,7 @@ from respool.checkpoint import reachability
 from respool.checkpoint.planning import request
 from respool.checkpoint.planning.request import LastBatches, ToBatch, ToOffsets, ToTime
 from respool.checkpoint.snapshot import CheckpointSnapshot
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, UsageError
 from respool.format.model import InclusiveRange
 from respool.identity import Identity
 from support import small_checkpoint
@@ -340,6 +340,26 @@ def test_a_target_is_recognized_by_its_kind_and_value(target: request.RewindTarg
     assert identity.fields["target"] == Identity("target", field).fields
     for other in (ToBatch(4), LastBatches(4), ToTime(at(4)), ToOffsets({("a", 1): 1})):
         assert not identity.is_same(request.rewind_identity(other, False, False, False))
+
+
+def test_each_target_has_its_option() -> None:
+    noon = datetime(2026, 1, 1, 13, tzinfo=timezone(timedelta(hours=1)))
+    assert request.target_of(3, None, None, None) == (ToBatch(3), "--to-batch 3")
+    assert request.target_of(None, None, None, 3) == (LastBatches(3), "--last 3")
+    assert request.target_of(None, noon, None, None) == (ToTime(noon), "--to-time 2026-01-01T12:00:00+00:00")
+    for targets in ((None, None, None, None), (1, None, None, 1)):
+        with pytest.raises(UsageError, match="name exactly one of"):
+            request.target_of(*targets)
+    with pytest.raises(UsageError, match="expected a time with a time zone"):
+        request.target_of(None, noon.replace(tzinfo=None), None, None)
+
+
+@pytest.mark.parametrize(
+    "offsets", [{}, {"visits": {}}, {"visits": {0: -1}}, {"visits": {-1: 0}}, {"a": {0: 1, 1: -1}}]
+)
+def test_offsets_without_a_position_are_no_target(offsets: dict[str, dict[int, int]]) -> None:
+    with pytest.raises(UsageError, match="expected offsets such as"):
+        request.target_of(None, None, offsets, None)
 
 
 def test_offset_0_is_a_target() -> None:
