@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from respool.operations.savepoints import Savepoint, SavepointReport, Savepoints
     from respool.operations.state import StateChoices, StateQuery
     from respool.pipeline.definition import Pipeline
+    from respool.pipeline.inputs import Input
     from respool.pipeline.results import ArrivalDependent, Sessions, Windows
     from respool.reprocessing.audit_report import AuditReport
     from respool.reprocessing.plan import ReprocessPlan
@@ -61,6 +62,9 @@ if TYPE_CHECKING:
     from respool.sinks.console import ConsoleSink, FunctionSink
     from respool.sinks.delta import DeltaSink
     from respool.sinks.kafka import KafkaSink
+    from respool.sources.kafka import KafkaSource
+    from respool.sources.spark import RateSource, SparkSource
+    from respool.sources.tables import DeltaSource, FileSource
 
 __all__ = [
     "Archive",
@@ -87,20 +91,25 @@ __all__ = [
     "DamagedFileError",
     "DefinitionFinding",
     "DeltaSink",
+    "DeltaSource",
     "DiffError",
     "DiffReport",
     "FileError",
+    "FileSource",
     "ForeignJournalError",
     "FunctionSink",
+    "Input",
     "InstallPlan",
     "Journal",
     "JsonDecoder",
     "KafkaSink",
+    "KafkaSource",
     "MachineError",
     "Pipeline",
     "PipelineError",
     "PurgeResult",
     "QueryError",
+    "RateSource",
     "Refusal",
     "RepairResult",
     "ReprocessError",
@@ -117,6 +126,7 @@ __all__ = [
     "Sessions",
     "Settings",
     "SettingsError",
+    "SparkSource",
     "StateChoices",
     "StateQuery",
     "StateRows",
@@ -166,21 +176,26 @@ _MODULES = {
     "Cutoff": "comparing.model",
     "DamagedFileError": "errors",
     "DeltaSink": "sinks.delta",
+    "DeltaSource": "sources.tables",
     "DiffError": "errors",
     "DiffReport": "comparing.report",
     "FileError": "errors",
+    "FileSource": "sources.tables",
     "DefinitionFinding": "operations.check",
     "ForeignJournalError": "errors",
     "FunctionSink": "sinks.console",
+    "Input": "pipeline.inputs",
     "InstallPlan": "operations.plans",
     "Journal": "checkpoint.journal.steps",
     "JsonDecoder": "decoders.json",
     "KafkaSink": "sinks.kafka",
+    "KafkaSource": "sources.kafka",
     "MachineError": "errors",
     "Pipeline": "pipeline.definition",
     "PipelineError": "errors",
     "PurgeResult": "operations.checkpoint_results",
     "QueryError": "errors",
+    "RateSource": "sources.spark",
     "Refusal": "errors",
     "RepairResult": "operations.archive",
     "ReprocessError": "errors",
@@ -197,6 +212,7 @@ _MODULES = {
     "Sessions": "pipeline.results",
     "Settings": "settings",
     "SettingsError": "errors",
+    "SparkSource": "sources.spark",
     "StateChoices": "operations.state",
     "StateQuery": "operations.state",
     "StateRows": "checkpoint.state.reader",

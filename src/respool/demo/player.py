@@ -168,7 +168,7 @@ class Player:
         """Wait until the running command has reported every record of its topic."""
         from respool.pipeline.registry import find_pipeline
 
-        sent = sum(topics.end_offsets(self._kafka(), find_pipeline(pipeline).topic).values())
+        sent = sum(topics.end_offsets(self._kafka(), find_pipeline(pipeline).reads).values())
         self._await(lambda lines: sum(line.rows for line in batch_lines(lines) if line.pipeline == pipeline) >= sent)
 
     def _expect_records(self, topic: str, values: tuple[str, ...]) -> None:

@@ -86,6 +86,11 @@ def create(
     _wait_for(kafka, name, exists=True)
 
 
+def topic_names(kafka: KafkaCluster) -> list[str]:
+    """Return the names of all topics except Kafka's internal topics."""
+    return sorted(name for name in _partitions(kafka) if not name.startswith("__"))
+
+
 def topic_exists(kafka: KafkaCluster, name: str) -> bool:
     """Return whether a topic of this name exists."""
     return name in _partitions(kafka)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from respool.checkpoint.ownership import RunRecord
     from respool.checkpoint.planning.request import KafkaRetention, RewindContext, RewindRequest
     from respool.checkpoint.snapshot import CheckpointSnapshot
+    from respool.kafka.cluster import KafkaCluster
+    from respool.pipeline.definition import Pipeline
     from respool.savepoint.create import Position
     from respool.savepoint.manifest import SavepointManifest
     from respool.sinks.protocol import Sink
@@ -251,6 +253,16 @@ def change_context(
         processes=processes_using(location) if run is None else (),
         exclusive=_is_exclusive(location),
     )
+
+
+def kafka_for(pipelines: "Sequence[Pipeline]", settings: Settings) -> "KafkaCluster":
+    """Return the Kafka of these settings; `NO_KAFKA` when no pipeline reads from Kafka or writes to it."""
+    from respool.kafka.cluster import NO_KAFKA
+    from respool.kafka.topics import cluster
+    from respool.sinks.protocol import identity_of
+
+    uses = any(pipeline.kafka_sources or identity_of(pipeline.sink).kind == "kafka" for pipeline in pipelines)
+    return cluster(settings) if uses else NO_KAFKA
 
 
 def table_of(sink: "Sink", settings: Settings) -> str | None:

@@ -141,20 +141,20 @@ def plan_reprocess(
     """
     from respool.archive.reader import ArchiveReader
     from respool.archive.table import locate, require
-    from respool.operations.check import require_sound
-    from respool.reprocessing.live import read_live
+    from respool.operations.check import check_settings
+    from respool.reprocessing.live import read_live, topic_of
     from respool.reprocessing.plan import ReprocessRequest, make_plan, results_of
     from respool.times import parse_span
 
     settings = settings_of(settings)
     pipeline = replace(pipeline, timezone=settings.timezone) if settings.timezone else pipeline
-    require_sound([pipeline], settings, jvm=False)
+    check_settings(settings, jvm=False)
     results_of(pipeline)
     first, last = (time if isinstance(time, str) else time.isoformat() for time in (start, end))
     with _within_the_calendar(first, last, slice):
         asked = parse_span(first, last, ZoneInfo(pipeline.timezone))
     request = ReprocessRequest(pipeline, asked, allow_open, allow_partial, slice, settings)
-    table = locate(archive or pipeline.archive or f"{pipeline.topic}_table", settings)
+    table = locate(archive or pipeline.archive or f"{topic_of(pipeline)}_table", settings)
     require(table)
     live = read_live(checkpoint or settings.checkpoint_of(pipeline.name), pipeline)
     with _within_the_calendar(first, last, slice):
@@ -302,11 +302,12 @@ def settle(
 ) -> "tuple[ReprocessPlan, ArchiveReader]":
     """Return the plan by the archive's newest version, after the archive has what the live query has read."""
     from respool.reprocessing.completeness import check_beginning, wait_until_archived
+    from respool.reprocessing.live import topic_of
 
     if plan.request.allow_partial:
         return _plan_again(plan)
     if plan.live is not None:
-        wait_until_archived(spark, kafka, plan.table, plan.pipeline.topic, plan.live, note)
+        wait_until_archived(spark, kafka, plan.table, topic_of(plan.pipeline), plan.live, note)
     settled, reader = _plan_again(plan)
     check_beginning(spark, reader, settled)
     return settled, reader

@@ -245,9 +245,9 @@ class _Call:
 
     def prepare(self, status: "RunStatus | None" = None) -> "tuple[Runner, Callable[[], None]]":
         """Return a runner, and what starts its queries. Whatever can be refused without Spark is refused here."""
-        from respool.kafka import outage, topics
-        from respool.kafka.topics import cluster
-        from respool.operations.check import require_sound
+        from respool.kafka import outage
+        from respool.operations.check import check_settings
+        from respool.operations.context import kafka_for
         from respool.running.claim import check, holding
         from respool.running.runner import Runner
         from respool.running.status import Phase, RunStatus
@@ -257,13 +257,14 @@ class _Call:
         _check(self.pipelines, options, self.savepoint, self.allow_data_loss)
         for pipeline in self.pipelines:
             options.checkpoint_of(pipeline, settings)  # raises for a misspelled URL
-        require_sound(self.pipelines, settings)
-        kafka = cluster(settings)
+        check_settings(settings)
+        kafka = kafka_for(self.pipelines, settings)
         outage.wait_until_answers(kafka, options.patience, note)
         applied = [options.apply(pipeline) for pipeline in self.pipelines]
         fork = self._fork(applied[0], kafka) if self.savepoint else None
         for pipeline in applied:
-            topics.require_topic(kafka, pipeline.topic)
+            for source in pipeline.kafka_sources:
+                source.require(kafka)
             if fork is None:
                 check(options.checkpoint_of(pipeline, settings), pipeline)
         with ExitStack() as stack:
@@ -282,7 +283,7 @@ class _Call:
                 fork(active, replace(options, sink_suffix=None, console=False).apply(self.pipelines[0]))
             runner.start(self.pipelines)
             for pipeline in applied:
-                note(f"{pipeline.name}: {pipeline.topic} → {pipeline.sink.describe()}")
+                note(f"{pipeline.name}: {pipeline.reads} → {pipeline.sink.describe()}")
 
         return runner, launch
 
@@ -339,7 +340,7 @@ def fork_before_start(
     _require_same(savepoint, pipeline)
 
     def start_fork(spark: "SparkSession", original: "Pipeline") -> None:
-        require_startable(spark, original, savepoint, note)
+        require_startable(spark, original, savepoint, note, settings)
         plan = savepoint.plan_fork(location, allow_data_loss=allow_data_loss)
         note(str(plan))
         Checkpoint(location, settings=settings).apply(plan, on_note=note)
@@ -350,14 +351,21 @@ def fork_before_start(
     return start_fork
 
 
-def require_startable(spark: "SparkSession", pipeline: "Pipeline", savepoint: "StoredSavepoint", note: OnNote) -> None:
+def require_startable(
+    spark: "SparkSession",
+    pipeline: "Pipeline",
+    savepoint: "StoredSavepoint",
+    note: OnNote,
+    settings: Settings | None = None,
+) -> None:
     """Report what has changed since the savepoint; raise PipelineError when Spark could not start from it."""
     from respool.pipeline.fingerprint import Fingerprint, fingerprint_of
     from respool.running.preflight import lines, preflight
 
     run = savepoint.manifest.run
     old = Fingerprint.from_json(run.fingerprint) if run is not None and run.fingerprint else None
-    result = preflight(spark, pipeline, savepoint.checkpoint(), savepoint.manifest.batch, old, fingerprint_of(pipeline))
+    checkpoint, new = savepoint.checkpoint(), fingerprint_of(pipeline)
+    result = preflight(spark, pipeline, checkpoint, savepoint.manifest.batch, old, new, settings)
     for line in lines(result):
         note(line)
     if not result.can_start:
@@ -412,8 +420,8 @@ def _require_new_output(pipeline: "Pipeline", kafka: "KafkaCluster", settings: S
 
 def _require_same(savepoint: "StoredSavepoint", pipeline: "Pipeline") -> None:
     run = savepoint.manifest.run
-    if run is not None and (run.pipeline, run.topic) != (pipeline.name, pipeline.topic):
+    if run is not None and (run.pipeline, run.topic) != (pipeline.name, pipeline.reads):
         raise CheckpointError(
             f"The savepoint {savepoint.manifest.name} is of the pipeline {run.pipeline}, which reads {run.topic}; "
-            f"expected {pipeline.name}, which reads {pipeline.topic}. Name another savepoint, or run that pipeline."
+            f"expected {pipeline.name}, which reads {pipeline.reads}. Name another savepoint, or run that pipeline."
         )

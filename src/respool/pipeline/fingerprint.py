@@ -12,8 +12,10 @@ from respool.errors import CheckpointError, SettingsError
 from respool.identity import canonical_text, results_from_text
 from respool.pipeline.code_digest import collect_code, digest
 from respool.pipeline.definition import Pipeline
+from respool.pipeline.inputs import Input
 from respool.pipeline.results import text_of
 from respool.sinks.console import FunctionSink
+from respool.sources.kafka import KafkaSource
 from respool.times import duration_text, parse_duration
 
 _SECRET_OPTION = re.compile(r"password|secret|token|key|sasl|credential", re.IGNORECASE)
@@ -118,25 +120,46 @@ def _canonical(name: str, text: str) -> str:
 
 
 def _settings(pipeline: Pipeline) -> dict[str, str]:
-    decoder, results, sink = pipeline.decode, pipeline.results, pipeline.sink
+    results, sink = pipeline.results, pipeline.sink
     values: dict[str, object] = {
-        "topic": pipeline.topic,
-        "watermark": pipeline.watermark,
         "output mode": pipeline.output_mode,
         "time zone": pipeline.timezone,
         "trigger": pipeline.trigger,
         "records in a batch at most": pipeline.max_offsets_per_trigger,
         "stateless": "yes" if pipeline.stateless else "no",
-        "fields of events": decoder.schema if decoder else None,
-        "event time": decoder.event_time if decoder else None,
         "results": results.describe() if results else None,
         "sink": f"{type(sink).__qualname__}, {sink.describe()}",
         "sink's key": ", ".join(getattr(sink, "key", ())) or None,
     }
-    settings = {name: _canonical(name, str(value)) for name, value in values.items() if value is not None}
+    for name, each in pipeline.streams.items():
+        of_input = f"{name}: " if pipeline.inputs else ""
+        values |= {f"{of_input}{setting}": value for setting, value in _input_settings(each).items()}
+    settings = {
+        name: _canonical(name.rpartition(": ")[2], str(value)) for name, value in values.items() if value is not None
+    }
     for name, value in pipeline.spark.items():
         settings[name] = _hidden(value) if _SECRET_OPTION.search(name) else _shown(name, value)
     return settings
+
+
+def _input_settings(each: Input) -> dict[str, object]:
+    """Return the settings of an input; those that have their default value are left out."""
+    source, decoder = each.source, each.decode
+    values: dict[str, object] = {
+        "watermark": each.watermark,
+        "fields of events": decoder.schema if decoder else None,
+        "event time": each.time_column,
+        "static": "yes" if each.static else None,
+    }
+    if isinstance(source, KafkaSource):
+        values["topic"] = source.reads()
+        values["starting"] = source.starting_text() if source.starting != "earliest" else None
+        values["on data loss"] = source.on_data_loss if source.on_data_loss != "fail" else None
+    else:
+        values["source"] = source.identity().text()
+    for name, value in getattr(source, "options", {}).items():
+        values[f"option {name}"] = _hidden(value) if _SECRET_OPTION.search(name) else _shown(name, value)
+    return values
 
 
 def _shown(name: str, text: str) -> str:

@@ -13,6 +13,7 @@ from respool.reprocessing.audit_report import AuditDifference, AuditReport
 from respool.reprocessing.comparison import DIFFERENT, Comparison, changes, keyed
 from respool.reprocessing.computation import Computation
 from respool.reprocessing.job import OnSlice, ReprocessJob, kept_slice
+from respool.reprocessing.live import topic_of
 from respool.reprocessing.plan import results_of
 from respool.reprocessing.target import ResultTarget, target_of
 from respool.sinks.protocol import WriteContext
@@ -48,7 +49,7 @@ def audit(job: ReprocessJob, most: int, fix: str | None, on_slice: OnSlice) -> A
             "published results cannot be compared. Only a Kafka topic with a key or a Delta table can be audited."
         )
     if fix is not None:
-        sink.prepare(write.kafka, pipeline.topic)
+        sink.prepare(write.kafka, topic_of(pipeline))
     comparison = Comparison(computation, sink, write, job.plan.closed_until(judge_open=False))
     target = target_of(session, job.plan, write) if fix is not None else None
     published: DataFrame | None = None
@@ -177,7 +178,7 @@ def _cutoffs(comparison: Comparison, sought: "DataFrame") -> "DataFrame":
     rows: list[tuple[int, list[int | None]]] = []
     if plan.live is not None and batches:
         known: dict[int, dict[int, int]] = {}
-        for batch, partition, end in ends_of_batches(plan.live.checkpoint, plan.pipeline.topic, batches):
+        for batch, partition, end in ends_of_batches(plan.live.checkpoint, topic_of(plan.pipeline), batches):
             known.setdefault(batch, {})[partition] = end
         rows = [(batch, [ends.get(at) for at in range(max(ends) + 1)]) for batch, ends in known.items()]
     return spark.createDataFrame(rows, "batch INT, ends ARRAY<BIGINT>")

@@ -11,6 +11,7 @@ from respool.archive.reader import ArchiveReader
 from respool.decoders.json import decode
 from respool.errors import PipelineError
 from respool.pipeline.results import Sessions, Windows
+from respool.reprocessing.live import topic_of
 from respool.reprocessing.plan import ReprocessPlan, results_of
 from respool.reprocessing.session_spans import whole_sessions
 from respool.spark.sql import quote
@@ -93,7 +94,7 @@ class Computation:
         decoder = self.plan.pipeline.decode
         assert decoder is not None
         records = self.reader.read(self.spark, span, self.plan.decoded_alike)
-        decoded = decode(records.where(F.col("topic") == self.plan.pipeline.topic), decoder)
+        decoded = decode(records.where(F.col("topic") == topic_of(self.plan.pipeline)), decoder)
         # A filter that Spark pushes below the decoding would parse each record many times; `observe` prevents that.
         decoded = decoded.observe(f"respool-{uuid4().hex}", F.count("rejected").alias("rejected"))
         time = F.col(f"event.{quote(decoder.event_time)}")

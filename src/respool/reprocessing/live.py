@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from respool.checkpoint.ownership import RunRecord, read_run_record
 from respool.checkpoint.snapshot import read_position, topic_ends
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, ReprocessError
 from respool.locations import local_path
 from respool.running.claim import run_record
 from respool.storage.open import open_reader
@@ -33,6 +33,16 @@ class LiveQuery:
     ends: Mapping[int, int]
 
 
+def topic_of(pipeline: "Pipeline") -> str:
+    """Return the topic that a pipeline reads; raise ReprocessError when it does not read exactly one by its name."""
+    if pipeline.topics and pipeline.reads == pipeline.topics[0]:
+        return pipeline.topics[0]
+    raise ReprocessError(
+        f"The pipeline {pipeline.name} cannot be reprocessed: it reads {pipeline.reads}. Expected a pipeline that "
+        "reads one Kafka topic by its name, since only that has an archive."
+    )
+
+
 def read_live(checkpoint: str, pipeline: "Pipeline") -> LiveQuery | None:
     """Return the live query of a pipeline; None when it has never committed a batch on that checkpoint.
 
@@ -48,7 +58,7 @@ def read_live(checkpoint: str, pipeline: "Pipeline") -> LiveQuery | None:
     position = read_position(files)
     if position.batch is None:
         return None
-    return LiveQuery(checkpoint, position.batch, position.watermark, topic_ends(position.ends, pipeline.topic))
+    return LiveQuery(checkpoint, position.batch, position.watermark, topic_ends(position.ends, topic_of(pipeline)))
 
 
 def _check(checkpoint: str, run: RunRecord, pipeline: "Pipeline") -> None:

@@ -144,10 +144,10 @@ def check(checkpoint: str, pipeline: "Pipeline") -> None:
 def _require_same(checkpoint: str, pipeline: "Pipeline", run: RunRecord | None, topics: set[str] | None) -> None:
     """Raise CheckpointError when a checkpoint belongs to another pipeline, as far as its files show."""
     way_out = "Run that pipeline, or name another folder with --checkpoint."
-    if run is not None and (run.pipeline, run.topic) != (pipeline.name, pipeline.topic):
+    if run is not None and (run.pipeline, run.topic) != (pipeline.name, pipeline.reads):
         raise CheckpointError(
             f"The checkpoint {checkpoint} belongs to the pipeline {run.pipeline}, which reads {run.topic}; "
-            f"expected {pipeline.name}, which reads {pipeline.topic}. {way_out}"
+            f"expected {pipeline.name}, which reads {pipeline.reads}. {way_out}"
         )
     for name, value in (run.fixed if run is not None else {}).items():
         if pipeline.fixed.get(name) != value:
@@ -156,10 +156,13 @@ def _require_same(checkpoint: str, pipeline: "Pipeline", run: RunRecord | None, 
                 f"{name}={pipeline.fixed.get(name, 'none')}. Run with --set {name}={value}, or name another folder "
                 "with --checkpoint."
             )
-    if topics is not None and pipeline.topic not in topics:
+    sources = pipeline.kafka_sources
+    if topics is None or not (topics or sources):
+        return
+    if not any(source.matches(topic) for source in sources for topic in topics):
         raise CheckpointError(
             f"The checkpoint {checkpoint} is of a query that reads {', '.join(sorted(topics)) or 'no Kafka topic'}; "
-            f"the pipeline {pipeline.name} reads {pipeline.topic}. {way_out}"
+            f"the pipeline {pipeline.name} reads {pipeline.reads}. {way_out}"
         )
 
 
@@ -174,7 +177,7 @@ def run_record(pipeline: "Pipeline", settings: "Settings | None" = None) -> RunR
     output = sink.output(settings) if settings is not None and isinstance(sink, ReadableSink) else SinkOutput("")
     return RunRecord(
         pipeline=pipeline.name,
-        topic=pipeline.topic,
+        topic=pipeline.reads,
         sink=sink.describe(),
         on_replay=sink.replay_note(),
         timezone=pipeline.timezone,

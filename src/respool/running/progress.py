@@ -4,7 +4,7 @@ A runner waits for events: batches, idle and ended queries, a request to stop, a
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,9 @@ from respool.spark.internals import query_listener
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQueryProgress
+
+# The name under which a query reports how many records it rejected; with several inputs, a dot and the input's follow.
+OBSERVATION = "respool"
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,6 @@ def from_spark(pipeline: str, progress: "StreamingQueryProgress") -> BatchProgre
     if "addBatch" not in durations:
         return None
     operators = progress.stateOperators
-    observed = progress.observedMetrics.get("respool")
     # A transform that packs many rows into one row of Spark's state reports their number itself.
     state = progress.observedMetrics.get("respool-state")
     seconds = durations["triggerExecution"] / 1000
@@ -92,7 +94,7 @@ def from_spark(pipeline: str, progress: "StreamingQueryProgress") -> BatchProgre
         state_rows=_total(state, "state_rows", [operator.numRowsTotal for operator in operators]),
         late_rows=_total(state, "late_rows", [operator.numRowsDroppedByWatermark for operator in operators]),
         late_rows_total=None,
-        rejected=observed["rejected"] if observed is not None else 0,
+        rejected=_rejected(progress.observedMetrics),
         seconds=seconds,
         lag=_lag([(source.endOffset, source.latestOffset) for source in progress.sources]),
     )
@@ -112,6 +114,15 @@ def _lag(sources: list[tuple[str, str]]) -> int | None:
         except (ValueError, AttributeError, KeyError, TypeError):  # Spark reports none, or it is not Kafka
             continue
     return sum(lags) if lags else None
+
+
+def _rejected(metrics: Mapping[str, Any]) -> int:
+    """Return how many records were rejected; with several inputs, each counts its own."""
+    return sum(
+        observed["rejected"]
+        for name, observed in metrics.items()
+        if name == OBSERVATION or name.startswith(f"{OBSERVATION}.")
+    )
 
 
 def _total(metrics: Any, name: str, by_operator: list[int]) -> int | None:

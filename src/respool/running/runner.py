@@ -12,13 +12,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from respool.errors import CheckpointError, QueryError, RespoolError, StoreError
-from respool.kafka import outage, topics
+from respool.kafka import outage
 from respool.kafka.cluster import KafkaCluster
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.fingerprint import summarize_changes
 from respool.running import progress, restarts
 from respool.running.claim import changed_since, checkpoint_in_use, claim
-from respool.running.dataflow import Companions, kafka_source, sink_writer, start_query
+from respool.running.dataflow import Companions, sink_writer, source_reader, start_query
 from respool.running.options import RunOptions
 from respool.running.progress import (
     BatchProgress,
@@ -144,15 +144,16 @@ class Runner:
         """
         changed = [self._options.apply(pipeline) for pipeline in pipelines]
         for pipeline in changed:
-            self._ask_kafka(partial(topics.require_topic, self._kafka, pipeline.topic))
+            for source in pipeline.kafka_sources:
+                self._ask_kafka(partial(source.require, self._kafka))
         for pipeline in changed:
             if not self._hold(pipeline):
                 raise checkpoint_in_use(pipeline, self._checkpoint_of(pipeline))
         for pipeline in changed:
-            self._ask_kafka(partial(pipeline.sink.prepare, self._kafka, pipeline.topic))
+            self._prepare(pipeline)
             self._start(pipeline)
         if self._options.dead_letter and not self._stops_requested:
-            self._companions = Companions(changed, self._checkpoint_of, self._hold, self._claims)
+            self._companions = Companions(changed, self._kafka, self._checkpoint_of, self._hold, self._claims)
             self._start_companions(self._companions, report=True)
 
     def wait(self) -> None:
@@ -295,6 +296,11 @@ class Runner:
         limit = self._options.patience
         retry_until_answered(ask, self._kafka, self._watch, limit, lambda: self._stops_requested > 0)
 
+    def _prepare(self, pipeline: Pipeline) -> None:
+        """Create what the sink of a pipeline needs; a new topic takes records as large as the first that it reads."""
+        topic = next(iter(pipeline.topics), None)
+        self._ask_kafka(partial(pipeline.sink.prepare, self._kafka, topic))
+
     def _hold(self, pipeline: Pipeline) -> bool:
         checkpoint = self._checkpoint_of(pipeline)
         changes = changed_since(checkpoint, pipeline)
@@ -321,7 +327,7 @@ class Runner:
                     raise
                 continue  # the store is tried again at the next check
             if companion is not None:
-                self._ask_kafka(partial(companion.sink.prepare, self._kafka, topic))
+                self._prepare(companion)
                 self._start(companion)
             if report:
                 for process in companions.holders(topic):
@@ -343,7 +349,7 @@ class Runner:
             self._queries[name] = start_query(
                 self._sessions[name],
                 pipeline,
-                kafka_source(self._kafka, pipeline, self._options.max_offsets_per_trigger),
+                source_reader(self._kafka, pipeline, self._settings, self._options.max_offsets_per_trigger),
                 sink_writer(self._kafka, pipeline, self._settings),
                 self._checkpoints[name],
                 self._options.trigger_of(pipeline),

@@ -69,7 +69,7 @@ class DeltaSink:
         """Return where the results can be read back."""
         return SinkOutput(f"delta:{self.locate(settings)}", self.key)
 
-    def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
+    def prepare(self, kafka: KafkaCluster, source_topic: str | None) -> None:
         """Nothing to create: the first write creates the table."""
 
     def write(self, frame: "DataFrame", write: WriteContext) -> None:

@@ -57,7 +57,7 @@ class KafkaSink:
         """Return where the results can be read back."""
         return SinkOutput(f"kafka:{self.topic}", self.key)
 
-    def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
+    def prepare(self, kafka: KafkaCluster, source_topic: str | None) -> None:
         """Create the topic when it is missing."""
         _ensure_for(kafka, self.topic, source_topic)
 
@@ -140,7 +140,7 @@ class RejectedSink:
         """Return where the rejected records can be read back."""
         return SinkOutput(f"kafka:{self.topic}")
 
-    def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
+    def prepare(self, kafka: KafkaCluster, source_topic: str | None) -> None:
         """Create the topic when it is missing."""
         _ensure_for(kafka, self.topic, source_topic)
 
@@ -211,9 +211,9 @@ def _send(rows: "DataFrame", topic: str, write: WriteContext) -> None:
     writer.option("topic", topic).save()
 
 
-def _ensure_for(kafka: KafkaCluster, topic: str, source_topic: str) -> None:
+def _ensure_for(kafka: KafkaCluster, topic: str, source_topic: str | None) -> None:
     """Create a missing topic, for records as large as another topic accepts, plus headers and field names."""
     if topics.topic_exists(kafka, topic):
         return
-    largest = topics.max_message_bytes(kafka, source_topic)
+    largest = topics.max_message_bytes(kafka, source_topic) if source_topic is not None else None
     topics.ensure_topic(kafka, topic, config={"max.message.bytes": str(largest + 2**20)} if largest else None)

@@ -80,7 +80,7 @@ class Sink(Protocol):
         """Return what happens to a replayed batch, for the plan of a rewind."""
         ...
 
-    def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
+    def prepare(self, kafka: KafkaCluster, source_topic: str | None) -> None:
         """Create what the sink needs before the first write."""
         ...
 

@@ -208,7 +208,7 @@ def test_a_session_of_weeks_is_read_without_the_hours_beyond_it(spark: "SparkSes
     others = [(first + timedelta(hours=hour), f"other-{hour}") for hour in range(1050)]
     long = [(SEVEN + timedelta(hours=hour), "long") for hour in range(600)]
     events = [(time, event(time.isoformat(), visit=visit)) for time, visit in others + long]
-    table = write_hours(tmp_path / "archive", pipeline.topic, events)
+    table = write_hours(tmp_path / "archive", pipeline.reads, events)
     middle = SEVEN + timedelta(hours=450)
     request = ReprocessRequest(pipeline, Span(middle, middle + timedelta(minutes=1)))
     computation = computation_of(spark, request, table)
