@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from respool.operations.archive import Archive, ArchiveReport, CompactionResult, RepairResult
+    from respool.operations.attach import Attachment, attach
     from respool.operations.check import DefinitionFinding, check
     from respool.operations.checkpoint import Checkpoint
     from respool.operations.checkpoint_results import CheckpointReport, CheckpointStatus, PurgeResult
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from respool.operations.state import StateChoices, StateQuery
     from respool.pipeline.definition import Pipeline
     from respool.pipeline.inputs import Input
+    from respool.pipeline.job import find_job
     from respool.pipeline.results import ArrivalDependent, Sessions, Windows
     from respool.reprocessing.audit_report import AuditReport
     from respool.reprocessing.plan import ReprocessPlan
@@ -71,6 +73,7 @@ __all__ = [
     "ArchiveContents",
     "ArchiveReport",
     "ArrivalDependent",
+    "Attachment",
     "AuditReport",
     "BatchProgress",
     "BatchUnavailableError",
@@ -140,9 +143,11 @@ __all__ = [
     "Windows",
     "__version__",
     "archive_pipeline",
+    "attach",
     "audit",
     "check",
     "diff",
+    "find_job",
     "find_pipeline",
     "load_settings",
     "plan_reprocess",
@@ -157,6 +162,7 @@ _MODULES = {
     "ArchiveContents": "archive.model",
     "ArchiveReport": "operations.archive",
     "ArrivalDependent": "pipeline.results",
+    "Attachment": "operations.attach",
     "AuditReport": "reprocessing.audit_report",
     "BatchProgress": "running.progress",
     "BatchUnavailableError": "errors",
@@ -225,9 +231,11 @@ _MODULES = {
     "UsageError": "errors",
     "Windows": "pipeline.results",
     "archive_pipeline": "archive.sink",
+    "attach": "operations.attach",
     "audit": "operations.reprocess",
     "check": "operations.check",
     "diff": "operations.diff",
+    "find_job": "pipeline.job",
     "find_pipeline": "operations.run",
     "load_settings": "operations.run",
     "plan_reprocess": "operations.reprocess",

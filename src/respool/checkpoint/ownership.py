@@ -45,6 +45,7 @@ class RunRecord:
         fixed: Parameters that must not change while the checkpoint exists.
         sink_identity: Where it writes, for comparisons; None when that was not recorded.
         results_identity: How results relate to event time, for comparisons; None when that was not recorded.
+        spark_sink: Where a user's own query writes, as the option `--sink` names it; empty for a pipeline.
     """
 
     pipeline: str
@@ -60,6 +61,7 @@ class RunRecord:
     fixed: Mapping[str, str] = field(default_factory=dict)
     sink_identity: Identity | None = None
     results_identity: Identity | None = None
+    spark_sink: str = ""
 
     @staticmethod
     def from_json(facts: Fields) -> "RunRecord":
@@ -68,7 +70,7 @@ class RunRecord:
         Raises:
             Malformed: A field is of another type.
         """
-        names = ("pipeline", "topic", "sink", "on_replay", "timezone", "results", "spark", "output")
+        names = ("pipeline", "topic", "sink", "on_replay", "timezone", "results", "spark", "output", "spark_sink")
         texts = {name: facts.optional_text(name) or "" for name in names}
         return RunRecord(
             **texts,

@@ -87,7 +87,8 @@ class Watch:
         self._limit = limit
         self._closed = False
         self._wake = threading.Event()
-        self._answered = time.monotonic()  # when the last answered request was sent
+        # When the last answered request was sent; a run without a cluster of its own waits for no answer.
+        self._answered = time.monotonic() if kafka is not NO_KAFKA else float("inf")
         self._down: float | None = None
         self._last_end: float | None = None
         self._thread = threading.Thread(target=self._run, name="kafka-watch", daemon=True)

@@ -187,9 +187,10 @@ def rewind_context(
     from respool.checkpoint.ownership import read_run_record
     from respool.checkpoint.planning import request as planning_request
 
-    batch = planning_request.resolve(checkpoint, request.target) if sink is not None else 0
-    ids, topics = history.query_ids(checkpoint), snapshot.topics(checkpoint)
     run = read_run_record(checkpoint.files)
+    names_sink = sink is not None or (run is not None and run.spark_sink)
+    batch = planning_request.resolve(checkpoint, request.target) if names_sink else 0
+    ids, topics = history.query_ids(checkpoint), snapshot.topics(checkpoint)
     return change_context(location, settings, sink, request, run, batch, ids, topics)
 
 
@@ -239,6 +240,7 @@ def change_context(
     from respool.sinks.registry import parse_sink, replay_of
     from respool.storage import lease
 
+    sink = sink or (run.spark_sink if run is not None else "") or None
     if sink is not None:
         replay: ReplayOutcome | None = replay_of(parse_sink(sink), query_ids, batch, new_query_id=request.new_query_id)
     else:
@@ -250,7 +252,7 @@ def change_context(
         replay=replay,
         runs=lease.holder(location),
         ours=run is not None,
-        processes=processes_using(location) if run is None else (),
+        processes=processes_using(location) if run is None or run.spark_sink else (),
         exclusive=_is_exclusive(location),
     )
 

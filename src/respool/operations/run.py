@@ -248,9 +248,12 @@ class _Call:
         from respool.kafka import outage
         from respool.operations.check import check_settings
         from respool.operations.context import kafka_for
+        from respool.pipeline.job import JobPipeline
         from respool.running.claim import check, holding
+        from respool.running.dataflow import resolve_job
         from respool.running.runner import Runner
         from respool.running.status import Phase, RunStatus
+        from respool.spark.session import session_for
 
         status = status or RunStatus()
         options, settings, note = self.options, self.settings, self.note
@@ -262,16 +265,17 @@ class _Call:
         outage.wait_until_answers(kafka, options.patience, note)
         applied = [options.apply(pipeline) for pipeline in self.pipelines]
         fork = self._fork(applied[0], kafka) if self.savepoint else None
-        for pipeline in applied:
+        own = [pipeline for pipeline in applied if not isinstance(pipeline, JobPipeline)]
+        for pipeline in own:
             for source in pipeline.kafka_sources:
                 source.require(kafka)
             if fork is None:
                 check(options.checkpoint_of(pipeline, settings), pipeline)
         with ExitStack() as stack:
-            held = stack.enter_context(holding(applied if fork is None else (), options, settings))
+            held = stack.enter_context(holding(own if fork is None else (), options, settings))
             names = ", ".join(pipeline.name for pipeline in self.pipelines)
             places = [options.checkpoint_of(pipeline, settings) for pipeline in applied]
-            places += [place for pipeline in applied if (place := table_of(pipeline.sink, settings))]
+            places += [place for pipeline in own if (place := table_of(pipeline.sink, settings))]
             status.enter(Phase.SPARK)
             active = stack.enter_context(session(settings, self.spark, note, f"for {names}", places))
             on_batch = self.on_batch or (lambda progress: None)
@@ -281,8 +285,14 @@ class _Call:
             status.enter(Phase.QUERIES)
             if fork is not None:
                 fork(active, replace(options, sink_suffix=None, console=False).apply(self.pipelines[0]))
-            runner.start(self.pipelines)
-            for pipeline in applied:
+            started = [
+                resolve_job(session_for(active, pipeline.timezone, pipeline.spark), pipeline)
+                if isinstance(pipeline, JobPipeline)
+                else pipeline
+                for pipeline in self.pipelines
+            ]
+            runner.start(started)
+            for pipeline in map(options.apply, started):
                 note(f"{pipeline.name}: {pipeline.reads} → {pipeline.sink.describe()}")
 
         return runner, launch
@@ -377,6 +387,8 @@ def require_startable(
 
 def _check(pipelines: "Sequence[Pipeline]", options: "RunOptions", savepoint: str | None, data_loss: bool) -> None:
     """Raise UsageError for arguments that contradict each other."""
+    from respool.pipeline.job import JobPipeline
+
     names = [pipeline.name for pipeline in pipelines]
     if not names:
         raise UsageError("name at least one pipeline")
@@ -391,6 +403,11 @@ def _check(pipelines: "Sequence[Pipeline]", options: "RunOptions", savepoint: st
     if savepoint and not (options.sink_suffix or options.console):
         raise UsageError(
             "--from-savepoint starts a second query: give it an output of its own with --sink-suffix, or --console"
+        )
+    if savepoint and any(isinstance(pipeline, JobPipeline) for pipeline in pipelines):
+        raise UsageError(
+            "--from-savepoint is for a pipeline: fork the savepoint with `respool savepoint fork`, and run the job on "
+            "the fork with --checkpoint"
         )
     if data_loss and not savepoint:
         raise UsageError("--allow-data-loss is about a savepoint's records: it goes with --from-savepoint")

@@ -94,7 +94,7 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         """Refuse definitions that would fail later."""
-        if (problem := soundness.name_problem(self.name)) is not None:
+        if (problem := soundness.pipeline_name_problem(self.name)) is not None:
             raise PipelineError(problem)
         check_timezone(self.timezone)
         try:
@@ -108,11 +108,10 @@ class Pipeline:
 
     def _problems(self) -> Iterator[str]:
         name, streams = self.name, self.streams
-        fields = self.event_fields()
         yield from soundness.transform_problems(name, self.transform, self.inputs)
-        yield from soundness.sink_problems(name, self.sink, fields if self.transform is unchanged else None)
+        yield from soundness.sink_problems(name, self.sink, self.known_columns)
         yield from soundness.mode_problems(name, self.output_mode, self.stateless, streams, self.results)
-        yield from soundness.results_problems(name, self.results, self.stateless, streams, fields)
+        yield from soundness.results_problems(name, self.results, self.stateless, streams, self.event_fields)
         yield from soundness.setting_problems(name, self.max_offsets_per_trigger, self.spark)
 
     def _streams(self) -> dict[str, Input]:
@@ -153,6 +152,11 @@ class Pipeline:
         """The Kafka topics that it reads by their names, each once; those of patterns are left out."""
         return list(dict.fromkeys(name for source in self.kafka_sources for name in source.names))
 
+    def may_read(self, topics: set[str]) -> bool:
+        """Return whether its query may be that of a checkpoint whose query reads these Kafka topics."""
+        sources = self.kafka_sources
+        return not (topics or sources) or any(source.matches(topic) for source in sources for topic in topics)
+
     def compute(self, events: "Mapping[str, DataFrame]") -> "DataFrame":
         """Return the results of events, by the names of the inputs."""
         return self.transform(**events) if self.inputs else self.transform(*events.values())
@@ -161,6 +165,10 @@ class Pipeline:
         """Return the fields of its events, as far as they are known without Spark; None for several inputs."""
         [first, *more] = self.streams.values()
         return None if more else first.fields()
+
+    def known_columns(self) -> list[str] | None:
+        """Return the columns of its results, if they are known without Spark: those of events that it only moves."""
+        return self.event_fields() if self.transform is unchanged else None
 
     @property
     def is_companion(self) -> bool:

@@ -13,6 +13,7 @@ from respool.identity import canonical_text, results_from_text
 from respool.pipeline.code_digest import collect_code, digest
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.inputs import Input
+from respool.pipeline.job import JobPipeline
 from respool.pipeline.results import text_of
 from respool.sinks.console import FunctionSink
 from respool.sources.kafka import KafkaSource
@@ -75,7 +76,8 @@ def fingerprint_of(pipeline: Pipeline, parameters: Mapping[str, object] | None =
         parameters: The parameters that it was made with, without defaults.
     """
     sink = pipeline.sink
-    dependencies = collect_code(pipeline.transform, *([sink.function] if isinstance(sink, FunctionSink) else []))
+    functions = pipeline.code if isinstance(pipeline, JobPipeline) else (pipeline.transform,)
+    dependencies = collect_code(*functions, *([sink.function] if isinstance(sink, FunctionSink) else []))
     settings = _settings(pipeline)
     for name, value in (parameters or {}).items():
         settings[f"parameter {name}"] = _shown(name, value if isinstance(value, str) else canonical_text(value) or "?")

@@ -5,20 +5,22 @@ Each function yields a sentence for each problem, which names the field.
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, get_args
 
+from respool.kafka.topics import name_problem
 from respool.pipeline.inputs import Input
 from respool.pipeline.results import Results, Sessions, Windows
 from respool.sinks.protocol import Sink
 from respool.text import did_you_mean
 
 OutputMode = Literal["append", "update", "complete"]
+Columns = Callable[[], list[str] | None]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-def name_problem(name: str) -> str | None:
+def pipeline_name_problem(name: str) -> str | None:
     """Return why a name cannot be a pipeline's; None when it can."""
     if isinstance(name, str) and _NAME.fullmatch(name):
         return None
@@ -49,8 +51,8 @@ def transform_problems(pipeline: str, transform: Any, inputs: Mapping[str, Input
         )
 
 
-def sink_problems(pipeline: str, sink: Any, columns: Sequence[str] | None) -> Iterator[str]:
-    """Yield what is wrong with a sink; `columns` are those of results, if they are known."""
+def sink_problems(pipeline: str, sink: Any, columns_of: Columns) -> Iterator[str]:
+    """Yield what is wrong with a sink; `columns_of` returns the columns of results, if they are known."""
     if sink is None:
         yield f"The pipeline {pipeline} has no sink. Give it one, such as sink=KafkaSink(…) or sink=ConsoleSink()."
         return
@@ -60,6 +62,9 @@ def sink_problems(pipeline: str, sink: Any, columns: Sequence[str] | None) -> It
             "methods describe, replay_note, prepare and write. Use KafkaSink, DeltaSink, FunctionSink or ConsoleSink."
         )
         return
+    topic = getattr(sink, "topic", None)
+    if topic is not None and (problem := name_problem(topic)) is not None:
+        yield f"The pipeline {pipeline} writes to the topic '{topic}', which {problem}"
     key: tuple[str, ...] = getattr(sink, "key", ())
     if isinstance(key, str) or not all(isinstance(name, str) and name for name in key):
         yield (
@@ -75,13 +80,14 @@ def sink_problems(pipeline: str, sink: Any, columns: Sequence[str] | None) -> It
             f"The key of the sink of {pipeline} has the column {withdrawn}, which is not sent: it says that a "
             "result is withdrawn. Leave it out of the key."
         )
+    columns = columns_of() if key else None
     if columns is not None:
         present = {name.lower() for name in columns}
         for name in (*key, *([withdrawn] if withdrawn else ())):
             if name.lower() not in present:
                 yield (
                     f"The key of the sink of {pipeline} has the column '{name}', which its results do not have "
-                    f"({', '.join(columns)}).{did_you_mean(name, list(columns))} Correct the key."
+                    f"({', '.join(columns)}).{did_you_mean(name, columns)} Correct the key."
                 )
 
 
@@ -120,9 +126,9 @@ def results_problems(
     results: Results | None,
     stateless: bool,
     streams: Mapping[str, Input],
-    fields: Sequence[str] | None,
+    fields_of: Columns,
 ) -> Iterator[str]:
-    """Yield why results cannot relate to event time as declared; `fields` are those of events, if they are known."""
+    """Yield why results cannot relate to event time as declared; `fields_of` returns the fields of events."""
     if not isinstance(results, Windows | Sessions):
         return
     if stateless or all(each.time_column is None for each in streams.values()):
@@ -131,12 +137,13 @@ def results_problems(
             f"The pipeline {pipeline} {kind}: its results cannot be windows or sessions of event time. "
             "Leave `results` out, or give it a decoder and a state."
         )
+    fields = fields_of() if isinstance(results, Sessions) else None
     if isinstance(results, Sessions) and fields is not None:
         for name in results.key:
             if name not in fields:
                 yield (
                     f"The sessions of {pipeline} are by the column '{name}', which is not a field of its events"
-                    f" ({', '.join(fields)}).{did_you_mean(name, list(fields))} Correct the key of Sessions."
+                    f" ({', '.join(fields)}).{did_you_mean(name, fields)} Correct the key of Sessions."
                 )
 
 

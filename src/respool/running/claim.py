@@ -17,6 +17,7 @@ from respool.errors import CheckpointError, CheckpointInUseError, StoreError, Un
 from respool.format import layout, logs
 from respool.locations import OWN, local_path
 from respool.pipeline.fingerprint import changed
+from respool.pipeline.job import JobSink
 from respool.sinks import protocol
 from respool.sinks.protocol import ReadableSink, SinkOutput
 from respool.storage import lease
@@ -156,10 +157,7 @@ def _require_same(checkpoint: str, pipeline: "Pipeline", run: RunRecord | None, 
                 f"{name}={pipeline.fixed.get(name, 'none')}. Run with --set {name}={value}, or name another folder "
                 "with --checkpoint."
             )
-    sources = pipeline.kafka_sources
-    if topics is None or not (topics or sources):
-        return
-    if not any(source.matches(topic) for source in sources for topic in topics):
+    if topics is not None and not pipeline.may_read(topics):
         raise CheckpointError(
             f"The checkpoint {checkpoint} is of a query that reads {', '.join(sorted(topics)) or 'no Kafka topic'}; "
             f"the pipeline {pipeline.name} reads {pipeline.reads}. {way_out}"
@@ -188,6 +186,7 @@ def run_record(pipeline: "Pipeline", settings: "Settings | None" = None) -> RunR
         fixed=pipeline.fixed,
         sink_identity=protocol.identity_of(sink),
         results_identity=results.identity() if results is not None else None,
+        spark_sink=sink.address if isinstance(sink, JobSink) else "",
     )
 
 

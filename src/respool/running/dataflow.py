@@ -6,24 +6,29 @@ Records that the decoders of a run's pipelines reject take another path: compani
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from respool.decoders.json import JsonDecoder, decode_events
+from respool.errors import PipelineError
 from respool.kafka.cluster import KafkaCluster
-from respool.locations import for_spark
+from respool.locations import absolute, for_spark
 from respool.pipeline.definition import Pipeline, rejected
 from respool.pipeline.inputs import Input
+from respool.pipeline.job import JobPipeline, sink_of
 from respool.running.progress import OBSERVATION
 from respool.settings import Settings
 from respool.sinks.protocol import WriteContext, check_key
 from respool.sources.kafka import KafkaSource
 from respool.sources.protocol import ReadContext, TableSource
+from respool.spark.internals import writer_facts
 from respool.storage.lease import hold, holder
 from respool.times import spark_interval
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 ReadInput = Callable[["SparkSession", str, Input], "DataFrame"]
 WriteBatch = Callable[["DataFrame", int], None]
@@ -54,6 +59,9 @@ def start_query(
         trigger: The arguments of Spark's `trigger`.
         require_key: Raise PipelineError when the results lack a column of the sink's key.
     """
+    if isinstance(pipeline, JobPipeline):
+        return start_job(session, pipeline, checkpoint, trigger)
+
     # Sources
     rows = {name: read(session, name, each) for name, each in pipeline.streams.items()}
 
@@ -76,6 +84,46 @@ def start_query(
     writer = results.writeStream.queryName(pipeline.name).outputMode(pipeline.output_mode)
     writer = writer.option("checkpointLocation", for_spark(checkpoint)).trigger(**trigger)
     return writer.foreachBatch(write_batch).start()
+
+
+def start_job(
+    session: "SparkSession", job: JobPipeline, checkpoint: str, trigger: Mapping[str, Any] | None
+) -> "StreamingQuery":
+    """Start a user's own query: with its checkpoint, and with a trigger only where the run asks for one."""
+    writer = build_writer(session, job).option("checkpointLocation", for_spark(checkpoint))
+    if "queryname" not in writer_facts(writer).options:
+        writer = writer.queryName(job.name)
+    return (writer.trigger(**trigger) if trigger else writer).start()
+
+
+def build_writer(session: "SparkSession", job: JobPipeline) -> "DataStreamWriter":
+    """Return the writer that a job's function makes; raise PipelineError when it makes something else."""
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    assert job.build is not None
+    try:
+        writer: object = job.build(session)
+    except Exception as error:
+        raise PipelineError(f"The function of the job {job.name} failed: {type(error).__name__}: {error}") from error
+    if not isinstance(writer, DataStreamWriter):
+        hint = "Return the writer without calling start()." if hasattr(writer, "awaitTermination") else "Return one."
+        raise PipelineError(
+            f"The function of the job {job.name} returned a {type(writer).__name__}; expected a DataStreamWriter, such "
+            f"as events.writeStream.format('delta'). {hint}"
+        )
+    return writer
+
+
+def resolve_job(session: "SparkSession", job: JobPipeline) -> JobPipeline:
+    """Return a job with the checkpoint and the sink that its code names; its function is called once."""
+    facts = writer_facts(build_writer(session, job))
+    checkpoint = facts.options.get("checkpointlocation")
+    return replace(
+        job,
+        checkpoint=None if checkpoint is None else absolute(checkpoint),
+        sink=sink_of(facts.format, facts.options),
+        output_mode=facts.output_mode,
+    )
 
 
 def _events(rows: "DataFrame", each: Input, observation: str) -> "DataFrame":

@@ -20,7 +20,6 @@ Starting = str | datetime | Mapping[str, Mapping[int, int]]
 OnDataLoss = Literal["fail", "skip"]
 
 REJECTED = "-rejected"  # at the end of the name of a topic that holds rejected records
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _POLICIES = ("fail", "skip")
 _OPTIONS = {
     "subscribe": "topics",
@@ -70,11 +69,8 @@ class KafkaSource:
         if bool(names) == (self.pattern is not None):
             raise PipelineError("A KafkaSource needs either topics or a pattern. Name one of the two.")
         for name in names:
-            if not isinstance(name, str) or not _TOPIC.fullmatch(name) or name in (".", ".."):
-                raise PipelineError(
-                    f"topics has '{name}', which is not a name of a Kafka topic: expected up to 249 letters, digits, "
-                    "dots, dashes and underscores. Correct it."
-                )
+            if (problem := topics.name_problem(name)) is not None:
+                raise PipelineError(f"topics has '{name}', which {problem}")
         if len(set(names)) < len(names):
             raise PipelineError(f"topics has a topic twice: {', '.join(names)}. Leave one of them out.")
         if self.pattern is not None:

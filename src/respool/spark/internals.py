@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _TRY_AGAIN = 0.02  # seconds
 
@@ -284,6 +286,79 @@ def query_listener(
         onQueryProgress = onQueryIdle = onQueryTerminated = onQueryStarted
 
     return Listener()
+
+
+@dataclass(frozen=True)
+class WriterFacts:
+    """How a query writes.
+
+    Attributes:
+        format: The format of a writer, or what Spark calls the sink of a running query.
+        options: The options, by their names in lower case.
+        output_mode: Spark's output mode, in lower case.
+        checkpoint: The checkpoint of a running query; empty for a writer.
+    """
+
+    format: str
+    options: dict[str, str]
+    output_mode: Any
+    checkpoint: str = ""
+
+
+def writer_facts(writer: "DataStreamWriter") -> WriterFacts:
+    """Return the format and the options of a writer that has not been started.
+
+    Tested with Spark 4.2.0. Without it, `respool run --job` needs the checkpoint as --checkpoint, and cannot tell which
+    replayed batches the sink of a job skips.
+    """
+    internal: Any = writer
+    fields = _private_fields(internal._jwrite, ("source", "extraOptions", "outputMode", "foreachBatchWriter"))
+    is_function = fields["foreachBatchWriter"].isDefined()
+    return WriterFacts(
+        format="foreachBatch" if is_function else str(fields["source"]),
+        options=_options_of(fields["extraOptions"]),
+        output_mode=str(fields["outputMode"]).lower(),
+    )
+
+
+def running_facts(query: "StreamingQuery") -> WriterFacts:
+    """Return the sink, the options and the checkpoint of a running query.
+
+    Tested with Spark 4.2.0. Without it, `respool.attach` needs the checkpoint and the sink as arguments.
+    """
+    internal: Any = query
+    execution: Any = internal._jsq
+    if hasattr(execution, "streamingQuery"):
+        execution = execution.streamingQuery()
+    fields = _private_fields(execution, ("sink", "extraOptions", "outputMode", "resolvedCheckpointRoot"))
+    return WriterFacts(
+        format=str(fields["sink"]),
+        options=_options_of(fields["extraOptions"]),
+        output_mode=str(fields["outputMode"]).lower(),
+        checkpoint=str(fields["resolvedCheckpointRoot"]),
+    )
+
+
+def _private_fields(value: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return fields of an object of the JVM, by their names, wherever in its class hierarchy they are."""
+    fields: dict[str, Any] = {}
+    kind = value.getClass()
+    while kind is not None:
+        for field in kind.getDeclaredFields():
+            if field.getName() in names:
+                field.setAccessible(True)
+                fields[field.getName()] = field.get(value)
+        kind = kind.getSuperclass()
+    return fields
+
+
+def _options_of(options: Any) -> dict[str, str]:
+    entries = options.iterator()
+    values: dict[str, str] = {}
+    while entries.hasNext():
+        entry = entries.next()
+        values[str(entry._1()).lower()] = str(entry._2())
+    return values
 
 
 # Rows and files
