@@ -10,7 +10,7 @@ from respool.errors import PipelineError
 from respool.pipeline import soundness
 from respool.pipeline.inputs import Input, check_duration
 from respool.pipeline.results import Results
-from respool.pipeline.soundness import OutputMode
+from respool.pipeline.soundness import IdleInputs, OutputMode
 from respool.settings import check_timezone
 from respool.sinks.kafka import RejectedSink
 from respool.sinks.protocol import Sink
@@ -60,6 +60,9 @@ class Pipeline:
         source: What it reads, in place of a topic.
         event_time: Without a decoder, the column that the watermark is about.
         inputs: What it reads, by the names of the transform's parameters, in place of a topic or source.
+        idle_inputs: Of several inputs with watermarks, whether the watermark of the query waits for the slowest
+            (`wait`), so that nothing is dropped too early, or follows the fastest (`ignore`), so that an input without
+            records does not hold back results. Then events of an input that lags behind count as late.
 
     >>> respool.Pipeline("orders", "orders", transform=lambda events: events, sink=respool.ConsoleSink())
     Pipeline('orders', topic='orders')
@@ -84,6 +87,7 @@ class Pipeline:
     source: Source | None = None
     event_time: str | None = None
     inputs: Mapping[str, Input] = field(default_factory=dict)
+    idle_inputs: IdleInputs = "wait"
     streams: Mapping[str, Input] = field(init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -111,6 +115,7 @@ class Pipeline:
         yield from soundness.transform_problems(name, self.transform, self.inputs)
         yield from soundness.sink_problems(name, self.sink, self.known_columns)
         yield from soundness.mode_problems(name, self.output_mode, self.stateless, streams, self.results)
+        yield from soundness.idle_problems(name, self.idle_inputs, streams)
         yield from soundness.results_problems(name, self.results, self.stateless, streams, self.event_fields)
         yield from soundness.setting_problems(name, self.max_offsets_per_trigger, self.spark)
 

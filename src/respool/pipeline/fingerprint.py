@@ -129,6 +129,7 @@ def _settings(pipeline: Pipeline) -> dict[str, str]:
         "trigger": pipeline.trigger,
         "records in a batch at most": pipeline.max_offsets_per_trigger,
         "stateless": "yes" if pipeline.stateless else "no",
+        "idle inputs": pipeline.idle_inputs if pipeline.idle_inputs != "wait" else None,
         "results": results.describe() if results else None,
         "sink": f"{type(sink).__qualname__}, {sink.describe()}",
         "sink's key": ", ".join(getattr(sink, "key", ())) or None,

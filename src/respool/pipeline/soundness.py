@@ -15,6 +15,7 @@ from respool.sinks.protocol import Sink
 from respool.text import did_you_mean
 
 OutputMode = Literal["append", "update", "complete"]
+IdleInputs = Literal["wait", "ignore"]
 Columns = Callable[[], list[str] | None]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -118,6 +119,21 @@ def mode_problems(
         yield (
             f"The pipeline {pipeline} has {results.describe()} in the output mode 'append' and no "
             "watermark: no result would ever be complete. Give it a watermark, or use the output mode 'update'."
+        )
+
+
+def idle_problems(pipeline: str, idle: str, streams: Mapping[str, Input]) -> Iterator[str]:
+    """Yield why a policy for idle inputs has no effect or is unknown."""
+    policies = list(get_args(IdleInputs))
+    if idle not in policies:
+        yield (
+            f"idle_inputs of the pipeline {pipeline} is '{idle}'.{did_you_mean(str(idle), policies)} Expected wait or "
+            "ignore."
+        )
+    elif idle == "ignore" and sum(each.watermark is not None for each in streams.values()) < 2:
+        yield (
+            f"idle_inputs of the pipeline {pipeline} is 'ignore', which needs at least two inputs with watermarks. "
+            "Leave it out."
         )
 
 

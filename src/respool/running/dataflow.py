@@ -62,6 +62,9 @@ def start_query(
     if isinstance(pipeline, JobPipeline):
         return start_job(session, pipeline, checkpoint, trigger)
 
+    if pipeline.idle_inputs == "ignore":
+        session.conf.set("spark.sql.streaming.multipleWatermarkPolicy", "max")
+
     # Sources
     rows = {name: read(session, name, each) for name, each in pipeline.streams.items()}
 

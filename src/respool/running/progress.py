@@ -5,7 +5,7 @@ A runner waits for events: batches, idle and ended queries, a request to stop, a
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,8 @@ class BatchProgress:
         seconds: How long the batch took.
         lag: Records that Kafka had when the batch was planned, and that no batch has read yet; None where Spark does
             not report it.
+        offsets: The first offset and the end offset of each Kafka partition, such as `{"orders-0": (120, 350)}`; of
+            partitions that the batch read for the first time, only the end is known, and they are left out.
     """
 
     pipeline: str
@@ -52,6 +54,7 @@ class BatchProgress:
     rejected: int
     seconds: float
     lag: int | None = None
+    offsets: Mapping[str, tuple[int, int]] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
         """Return the line that `respool run` prints for it."""
@@ -97,6 +100,7 @@ def from_spark(pipeline: str, progress: "StreamingQueryProgress") -> BatchProgre
         rejected=_rejected(progress.observedMetrics),
         seconds=seconds,
         lag=_lag([(source.endOffset, source.latestOffset) for source in progress.sources]),
+        offsets=_offsets([(source.startOffset, source.endOffset) for source in progress.sources]),
     )
 
 
@@ -114,6 +118,23 @@ def _lag(sources: list[tuple[str, str]]) -> int | None:
         except (ValueError, AttributeError, KeyError, TypeError):  # Spark reports none, or it is not Kafka
             continue
     return sum(lags) if lags else None
+
+
+def _offsets(sources: list[tuple[str, str]]) -> dict[str, tuple[int, int]]:
+    """Return the offsets between two positions, of sources whose positions are Kafka's."""
+    ranges: dict[str, tuple[int, int]] = {}
+    for start, end in sources:
+        try:
+            before, after = json.loads(start), json.loads(end)
+            ranges |= {
+                f"{topic}-{partition}": (int(before[topic][partition]), int(offset))
+                for topic, offsets in after.items()
+                for partition, offset in offsets.items()
+                if partition in before.get(topic, {})
+            }
+        except (ValueError, AttributeError, KeyError, TypeError):  # the first batch, or it is not Kafka
+            continue
+    return ranges
 
 
 def _rejected(metrics: Mapping[str, Any]) -> int:

@@ -4,21 +4,22 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from respool.errors import CheckpointError, QueryError, RespoolError, StoreError
+from respool.errors import BrokerError, CheckpointError, QueryError, RespoolError, StoreError
 from respool.kafka import outage
 from respool.kafka.cluster import KafkaCluster
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.fingerprint import summarize_changes
-from respool.running import progress, restarts
+from respool.running import expired, progress, restarts
 from respool.running.claim import changed_since, checkpoint_in_use, claim
 from respool.running.dataflow import Companions, sink_writer, source_reader, start_query
+from respool.running.expired import ExpiredRange, Place
 from respool.running.options import RunOptions
 from respool.running.progress import (
     BatchProgress,
@@ -95,6 +96,7 @@ class Runner:
         self._checkpoints: dict[str, str] = {}
         self._newest: dict[str, int] = {}  # the newest batch that was reported
         self._late: Counter[str] = Counter()  # late rows
+        self._expired: dict[str, dict[Place, int]] = {}  # up to where skipped offsets were reported
         self._failed: list[Failure] = []  # for good
         self._companions: Companions | None = None
         self._stops_requested = 0
@@ -287,6 +289,23 @@ class Runner:
             self._late[batch.pipeline] += batch.late_rows
             batch = replace(batch, late_rows_total=self._late[batch.pipeline])
         self._on_progress(batch)
+        self._report_skipped(batch)
+
+    def _report_skipped(self, batch: BatchProgress) -> None:
+        """Report records that a batch has skipped because Kafka no longer has them, as its pipeline allows."""
+        pipeline = self._pipelines[batch.pipeline]
+        ranges = {expired.place_of(name): offsets for name, offsets in batch.offsets.items()}
+        names = expired.skippable(pipeline, {topic for topic, _ in ranges})
+        with suppress(BrokerError):  # the next batch is checked again
+            self._note_expired(batch.pipeline, expired.skipped_in(ranges, batch.rows, names, self._kafka))
+
+    def _note_expired(self, name: str, lost: Sequence[ExpiredRange]) -> None:
+        """Report offsets that a query skips, each once."""
+        reported = self._expired.setdefault(name, {})
+        new = [each for each in lost if each.start >= reported.get(each.place, 0)]
+        reported |= {each.place: each.end for each in new}
+        if new:
+            self._on_note(expired.report(name, new))
 
     def _checkpoint_of(self, pipeline: Pipeline) -> str:
         return self._options.checkpoint_of(pipeline, self._settings)
@@ -345,6 +364,9 @@ class Runner:
             self._checkpoints[name] = self._checkpoint_of(pipeline)
             self._sessions[name].streams.addListener(event_listener(name, self._events.put))
 
+        if any(source.on_data_loss == "skip" for source in pipeline.kafka_sources):
+            lost = expired.expired_before_start(self._checkpoints[name], pipeline, self._kafka)
+            self._note_expired(name, lost)
         try:
             self._queries[name] = start_query(
                 self._sessions[name],

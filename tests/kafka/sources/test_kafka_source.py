@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -9,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import TopicPartition
 
 import respool
-from respool import FunctionSink, Input, JsonDecoder, KafkaSource, Pipeline, Settings, TopicError
+from respool import FunctionSink, Input, JsonDecoder, KafkaSource, Pipeline, QueryError, Settings, TopicError
 from respool.kafka import consumer, producer, topics
-from respool.kafka.cluster import KafkaCluster
+from respool.kafka.cluster import KafkaCluster, admin_client
 from respool.kafka.producer import Message
 
 if TYPE_CHECKING:
@@ -41,12 +43,14 @@ class Stage:
     def sink(self) -> FunctionSink:
         return FunctionSink(lambda frame, batch: self.ids.extend(row.id for row in frame.collect()), "a list")
 
-    def run(self, source: KafkaSource | None = None, **fields: Any) -> list[int]:
+    def run(
+        self, source: KafkaSource | None = None, on_note: Callable[[str], None] | None = None, **fields: Any
+    ) -> list[int]:
         """Run a pipeline over all available records, and return the new ids."""
         self.ids.clear()
         reading = {"source": source, "decode": ORDER} if source is not None else {}
         pipeline = Pipeline("ids", **{"sink": self.sink(), **reading, **fields})
-        respool.run(pipeline, available_now=True, settings=self.settings, spark=self.spark)
+        respool.run(pipeline, available_now=True, settings=self.settings, spark=self.spark, on_note=on_note)
         return sorted(self.ids)
 
 
@@ -128,3 +132,30 @@ def test_two_topics_are_joined_and_each_keeps_its_own_rejected_records(here: Sta
     savepoints = respool.Savepoints(settings=here.settings)
     savepoint = savepoints.create(respool.Checkpoint("ids", settings=here.settings), "monday")
     assert savepoint.verify().ok
+
+
+def expire(here: Stage, topic: str, before: int) -> None:
+    """Let Kafka delete the records of partition 0 before an offset, as retention does."""
+    for answer in admin_client(here.kafka).delete_records([TopicPartition(topic, 0, before)]).values():
+        answer.result()
+
+
+def test_expired_records_are_skipped_with_a_report_or_fail_the_query(here: Stage) -> None:
+    topic = here.topic("a")
+    here.send(topic, 1)
+    skipping = KafkaSource(topic, on_data_loss="skip")
+    assert here.run(skipping) == [1]
+    here.send(topic, 2, 3, 4)
+    expire(here, topic, 3)
+
+    with pytest.raises(QueryError, match="no longer in Kafka"):
+        here.run(KafkaSource(topic))
+    notes: list[str] = []
+    assert here.run(skipping, on_note=notes.append) == [4]
+    assert [note for note in notes if "skips" in note] == [
+        f"ids skips up to 2 records that it has not read and that Kafka no longer has, at offsets {topic}-0: 1 to 2."
+    ]
+    notes.clear()
+    here.send(topic, 5)
+    assert here.run(skipping, on_note=notes.append) == [5]
+    assert not [note for note in notes if "skips" in note]

@@ -1,6 +1,7 @@
 """What a transform can be, on several inputs and with a state of its own: an example of each, on real Spark."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from respool import ConsoleSink, FileSource, Input, JsonDecoder, KafkaSource, Pipeline
@@ -170,3 +171,19 @@ def test_transform_with_state_in_pandas(spark: "SparkSession") -> None:
     )
     batches = run_batches(spark, pipeline, [[order(7, "07:00"), order(3, "07:00")], [order(5, "07:01")]])
     assert rows(batches, "largest") == [[(7,)], [(7,)]]
+
+
+def test_an_idle_input_holds_back_the_watermark_unless_it_is_ignored(spark: "SparkSession") -> None:
+    def hourly(orders: "DataFrame", payments: "DataFrame") -> "DataFrame":
+        from pyspark.sql import functions as F
+
+        events = orders.select("ordered_at").union(payments.select("paid_at"))
+        return events.groupBy(F.window("ordered_at", "1 hour")).count()
+
+    waiting = Pipeline("mine", inputs={"orders": ORDERS, "payments": PAYMENTS}, transform=hourly, sink=ConsoleSink())
+    first = {"orders": [order(1, "07:00")], "payments": [payment(1, "07:30")]}
+    without_payments = {"orders": [order(2, "12:00")]}
+    given = [first, without_payments, without_payments]
+    assert [row for batch in run_batches(spark, waiting, given) for row in batch.rows] == []
+    ignoring = replace(waiting, idle_inputs="ignore")
+    assert [row["count"] for batch in run_batches(spark, ignoring, given) for row in batch.rows] == [2]

@@ -64,6 +64,8 @@ INPUTS = {
         ({"inputs": INPUTS, "transform": join, "decode": ORDER}, "decode is given for a pipeline with inputs"),
         ({"inputs": INPUTS, "transform": join, "watermark": "1m"}, "watermark is given for a pipeline with inputs"),
         ({"inputs": INPUTS, "transform": join, "stateless": True}, "is stateless and has several inputs"),
+        ({"inputs": INPUTS, "transform": join, "idle_inputs": "igno"}, "Did you mean 'ignore'"),
+        ({"topic": "a", "decode": ORDER, "watermark": "1m", "idle_inputs": "ignore"}, "needs at least two inputs"),
         ({"inputs": {"my orders": INPUTS["orders"]}}, "has the name 'my orders'; expected the name of a parameter"),
         ({"inputs": {"orders": KafkaSource("a")}}, r"inputs\['orders'\] is a KafkaSource; expected an Input"),
         ({"inputs": {"shops": Input(DeltaSource("shops"), static=True)}}, "all inputs are static"),
