@@ -391,7 +391,7 @@ def _check(pipelines: "Sequence[Pipeline]", options: "RunOptions", savepoint: st
 
     names = [pipeline.name for pipeline in pipelines]
     if not names:
-        raise UsageError("name at least one pipeline")
+        raise UsageError("name at least one pipeline, or a query of your own with --job")
     if len(set(names)) < len(names):
         raise UsageError(f"a pipeline is named twice: {', '.join(names)}")
     if options.checkpoint and len(names) > 1:

@@ -97,10 +97,10 @@ class Input:
 
     def _check_event_time(self) -> None:
         """Raise PipelineError when the column of the event time is known not to exist, or not to be a time."""
-        from pyspark.sql.types import TimestampNTZType, TimestampType
-
         if self.event_time is None:
             return
+        from pyspark.sql.types import TimestampNTZType, TimestampType
+
         schema = self.known_schema()
         if schema is None:
             return

@@ -292,6 +292,8 @@ def query_listener(
 class WriterFacts:
     """How a query writes.
 
+    Tested with Spark 4.2.0. For what fails without it, see `writer_facts` and `running_facts`.
+
     Attributes:
         format: The format of a writer, or what Spark calls the sink of a running query.
         options: The options, by their names in lower case.
