@@ -58,9 +58,12 @@ if TYPE_CHECKING:
     from respool.running.progress import BatchProgress
     from respool.running.runner import Runner
     from respool.settings import Settings
+    from respool.sinks.avro import AvroFormat
     from respool.sinks.console import ConsoleSink, FunctionSink
     from respool.sinks.delta import DeltaSink
+    from respool.sinks.files import FileSink
     from respool.sinks.kafka import KafkaSink
+    from respool.sinks.postgres.sink import JdbcSink
 
 __all__ = [
     "Archive",
@@ -68,6 +71,7 @@ __all__ = [
     "ArchiveReport",
     "ArrivalDependent",
     "AuditReport",
+    "AvroFormat",
     "BatchProgress",
     "BatchUnavailableError",
     "BrokerError",
@@ -90,9 +94,11 @@ __all__ = [
     "DiffError",
     "DiffReport",
     "FileError",
+    "FileSink",
     "ForeignJournalError",
     "FunctionSink",
     "InstallPlan",
+    "JdbcSink",
     "Journal",
     "JsonDecoder",
     "KafkaSink",
@@ -117,6 +123,8 @@ __all__ = [
     "Sessions",
     "Settings",
     "SettingsError",
+    "SinkError",
+    "SinkUnreachable",
     "StateChoices",
     "StateQuery",
     "StateRows",
@@ -148,6 +156,7 @@ _MODULES = {
     "ArchiveReport": "operations.archive",
     "ArrivalDependent": "pipeline.results",
     "AuditReport": "reprocessing.audit_report",
+    "AvroFormat": "sinks.avro",
     "BatchProgress": "running.progress",
     "BatchUnavailableError": "errors",
     "BrokerError": "errors",
@@ -171,10 +180,12 @@ _MODULES = {
     "FileError": "errors",
     "DefinitionFinding": "operations.check",
     "ForeignJournalError": "errors",
+    "FileSink": "sinks.files",
     "FunctionSink": "sinks.console",
     "InstallPlan": "operations.plans",
     "Journal": "checkpoint.journal.steps",
     "JsonDecoder": "decoders.json",
+    "JdbcSink": "sinks.postgres.sink",
     "KafkaSink": "sinks.kafka",
     "MachineError": "errors",
     "Pipeline": "pipeline.definition",
@@ -197,6 +208,8 @@ _MODULES = {
     "Sessions": "pipeline.results",
     "Settings": "settings",
     "SettingsError": "errors",
+    "SinkError": "errors",
+    "SinkUnreachable": "errors",
     "StateChoices": "operations.state",
     "StateQuery": "operations.state",
     "StateRows": "checkpoint.state.reader",

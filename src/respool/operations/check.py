@@ -3,17 +3,18 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from respool.decoders import json
 from respool.errors import PipelineError, RespoolError
 from respool.kafka.cluster import KafkaCluster, check_embedded
 from respool.operations.context import settings_of
-from respool.pipeline.definition import OutputMode, Pipeline
+from respool.pipeline.definition import Pipeline
 from respool.pipeline.registry import BUILT_IN, find_pipeline, section_values
 from respool.pipeline.results import Sessions, Windows
 from respool.settings import CONFIG_FILE, Settings
 from respool.sinks.protocol import Sink
+from respool.sinks.several import all_sinks
 from respool.text import did_you_mean
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -115,18 +116,20 @@ def _check_by_name(name: str, values: dict[str, object]) -> list[DefinitionFindi
 def _problems(pipeline: Pipeline) -> Iterator[str]:
     """Yield what is wrong with a pipeline, and would be reported by Spark or Kafka only after a while."""
     sink: Any = pipeline.sink
-    topics = {"reads": pipeline.topic, "writes to": getattr(sink, "topic", None)}
-    for does, topic in topics.items():
+    written = [("writes to", getattr(each, "topic", None)) for each in all_sinks(sink)]
+    for does, topic in (("reads", pipeline.topic), *written):
         if topic is not None and (not _TOPIC.fullmatch(topic) or topic in (".", "..")):
             yield (
                 f"The pipeline {pipeline.name} {does} the topic '{topic}', which is not a name of a Kafka topic: "
                 "expected up to 249 letters, digits, dots, dashes and underscores. Correct it."
             )
-    if not isinstance(sink, Sink):
-        yield (
-            f"The pipeline {pipeline.name} writes to a {type(sink).__name__}, which is not a sink: it lacks one of the "
-            "methods describe, replay_note, prepare and write. Use KafkaSink, DeltaSink, FunctionSink or ConsoleSink."
-        )
+    for each in all_sinks(sink):
+        if not isinstance(each, Sink):
+            yield (
+                f"The pipeline {pipeline.name} writes to a {type(each).__name__}, which is not a sink: it lacks one of "
+                "the methods describe, replay_note, prepare and write. Use KafkaSink, DeltaSink, FileSink, JdbcSink, "
+                "FunctionSink or ConsoleSink."
+            )
     if not callable(pipeline.transform):
         yield f"The transform of the pipeline {pipeline.name} is not a function. Give it one from events to results."
     fields: list[str] | None = None
@@ -142,11 +145,6 @@ def _problems(pipeline: Pipeline) -> Iterator[str]:
 
 def _mode_problems(pipeline: Pipeline) -> Iterator[str]:
     mode = pipeline.output_mode
-    if mode not in get_args(OutputMode):
-        yield (
-            f"The output mode of the pipeline {pipeline.name} is '{mode}'."
-            f"{did_you_mean(str(mode), list(get_args(OutputMode)))} Expected append, update or complete."
-        )
     if mode == "complete" and pipeline.stateless:
         yield (
             f"The pipeline {pipeline.name} is stateless, and its output mode is 'complete', which needs an "
@@ -160,21 +158,6 @@ def _mode_problems(pipeline: Pipeline) -> Iterator[str]:
 
 
 def _key_problems(pipeline: Pipeline, fields: list[str] | None) -> Iterator[str]:
-    key: tuple[str, ...] = getattr(pipeline.sink, "key", ())
-    if isinstance(key, str) or not all(isinstance(name, str) and name for name in key):
-        yield (
-            f"The key of the sink of {pipeline.name} is {key!r}; expected a tuple of names of columns, such as "
-            "('window', 'shop')."
-        )
-        return
-    if len(set(key)) < len(key):
-        yield f"The key of the sink of {pipeline.name} has a column twice: {', '.join(key)}. Leave one of them out."
-    withdrawn = getattr(pipeline.sink, "withdrawn", None)
-    if withdrawn in key:
-        yield (
-            f"The key of the sink of {pipeline.name} has the column {withdrawn}, which is not sent: it says that a "
-            "result is withdrawn. Leave it out of the key."
-        )
     if fields is None:
         return
     if isinstance(pipeline.results, Sessions):
@@ -191,7 +174,7 @@ def _doubts(pipeline: Pipeline) -> Iterator[str]:
     if pipeline.decode is None:
         return
     columns = [*json.check(pipeline.decode), *_declared(pipeline)]
-    for name in getattr(pipeline.sink, "key", ()):
+    for name in (name for sink in all_sinks(pipeline.sink) for name in getattr(sink, "key", ())):
         near = did_you_mean(name, columns)
         if name not in columns and near:
             yield (

@@ -3,8 +3,8 @@
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from dataclasses import InitVar, dataclass, field
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from respool.decoders.json import JsonDecoder, decode
 from respool.errors import PipelineError
@@ -12,7 +12,9 @@ from respool.pipeline.results import Results, Sessions, Windows
 from respool.settings import check_timezone
 from respool.sinks.kafka import RejectedSink
 from respool.sinks.protocol import Sink
+from respool.sinks.several import SeveralSinks
 from respool.spark.sql import literal, quote
+from respool.text import did_you_mean
 from respool.times import parse_duration, spark_interval
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ class Pipeline:
         name: Letters, digits, dots, dashes and underscores; the name of its checkpoint too.
         topic: The Kafka topic it reads.
         transform: Events in, results out, the same for a stream and a batch. Without a decoder its input is records.
-        sink: Where the results go.
+        sink: Where the results go; with `sinks`, all of them.
         decode: How records become events; None for a pipeline of raw records.
         summary: What it does, in one line.
         watermark: How late an event may come, such as `10 minutes`; None for no watermark.
@@ -44,6 +46,7 @@ class Pipeline:
             unknown.
         archive: The archive of its topic, a Delta table's path or URL; None for `<topic>_table`.
         fixed: Parameters that determine the layout of its state: a checkpoint records their values, and refuses others.
+        sinks: Several places where the results go, in place of `sink`. A batch is computed once for all of them.
 
     >>> respool.Pipeline("orders", "orders", transform=lambda events: events, sink=respool.ConsoleSink())
     Pipeline('orders', topic='orders')
@@ -52,7 +55,7 @@ class Pipeline:
     name: str
     topic: str
     transform: "Callable[[DataFrame], DataFrame]"
-    sink: Sink
+    sink: Sink = cast(Sink, None)  # noqa: RUF009  (required without `sinks`)
     decode: JsonDecoder | None = None
     summary: str = ""
     watermark: str | None = None
@@ -65,13 +68,24 @@ class Pipeline:
     results: Results | None = None
     archive: str | None = None
     fixed: Mapping[str, str] = field(default_factory=dict)
+    sinks: InitVar[Sequence[Sink] | None] = None
 
     def __repr__(self) -> str:
         """Return its name and topic."""
         return f"Pipeline({self.name!r}, topic={self.topic!r})"
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, sinks: Sequence[Sink] | None) -> None:
         """Refuse definitions that would fail later."""
+        if (self.sink is None) == (sinks is None):
+            raise PipelineError(f"The pipeline {self.name} needs either `sink` or `sinks`. Name where its results go.")
+        if sinks is not None:
+            object.__setattr__(self, "sink", SeveralSinks(tuple(sinks)))
+        if self.output_mode not in get_args(OutputMode):
+            near = did_you_mean(str(self.output_mode), list(get_args(OutputMode)))
+            raise PipelineError(
+                f"Pipeline.output_mode of {self.name} is {self.output_mode!r}.{near} Expected append, update or "
+                "complete."
+            )
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.name):
             raise PipelineError(
                 f"Invalid pipeline name '{self.name}'. Use letters, digits, dots, dashes and underscores."
