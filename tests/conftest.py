@@ -18,6 +18,8 @@ from respool.local import broker
 from respool.settings import Settings
 from respool.spark.session import spark_session
 from support import jvm
+from support.postgres import PostgresMissing, PostgresServer
+from support.postgres import running as running_postgres
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,6 +68,17 @@ def kafka(settings: Settings) -> Iterator[KafkaCluster]:
     """A real broker."""
     with broker.running(settings) as started:
         yield KafkaCluster(started.address)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A real PostgreSQL, with an empty database."""
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(running_postgres())
+        except PostgresMissing as error:
+            pytest.skip(str(error))
+        yield server
 
 
 @pytest.fixture

@@ -61,9 +61,12 @@ if TYPE_CHECKING:
     from respool.running.progress import BatchProgress
     from respool.running.runner import Runner
     from respool.settings import Settings
+    from respool.sinks.avro import AvroFormat
     from respool.sinks.console import ConsoleSink, FunctionSink
     from respool.sinks.delta import DeltaSink
+    from respool.sinks.files import FileSink
     from respool.sinks.kafka import KafkaSink
+    from respool.sinks.postgres.sink import JdbcSink
     from respool.sources.kafka import KafkaSource
     from respool.sources.spark import RateSource, SparkSource
     from respool.sources.tables import DeltaSource, FileSource
@@ -75,6 +78,7 @@ __all__ = [
     "ArrivalDependent",
     "Attachment",
     "AuditReport",
+    "AvroFormat",
     "BatchProgress",
     "BatchUnavailableError",
     "BrokerError",
@@ -98,11 +102,13 @@ __all__ = [
     "DiffError",
     "DiffReport",
     "FileError",
+    "FileSink",
     "FileSource",
     "ForeignJournalError",
     "FunctionSink",
     "Input",
     "InstallPlan",
+    "JdbcSink",
     "Journal",
     "JsonDecoder",
     "KafkaSink",
@@ -129,6 +135,8 @@ __all__ = [
     "Sessions",
     "Settings",
     "SettingsError",
+    "SinkError",
+    "SinkUnreachable",
     "SparkSource",
     "StateChoices",
     "StateQuery",
@@ -164,6 +172,7 @@ _MODULES = {
     "ArrivalDependent": "pipeline.results",
     "Attachment": "operations.attach",
     "AuditReport": "reprocessing.audit_report",
+    "AvroFormat": "sinks.avro",
     "BatchProgress": "running.progress",
     "BatchUnavailableError": "errors",
     "BrokerError": "errors",
@@ -189,11 +198,13 @@ _MODULES = {
     "FileSource": "sources.tables",
     "DefinitionFinding": "operations.check",
     "ForeignJournalError": "errors",
+    "FileSink": "sinks.files",
     "FunctionSink": "sinks.console",
     "Input": "pipeline.inputs",
     "InstallPlan": "operations.plans",
     "Journal": "checkpoint.journal.steps",
     "JsonDecoder": "decoders.json",
+    "JdbcSink": "sinks.postgres.sink",
     "KafkaSink": "sinks.kafka",
     "KafkaSource": "sources.kafka",
     "MachineError": "errors",
@@ -218,6 +229,8 @@ _MODULES = {
     "Sessions": "pipeline.results",
     "Settings": "settings",
     "SettingsError": "errors",
+    "SinkError": "errors",
+    "SinkUnreachable": "errors",
     "SparkSource": "sources.spark",
     "StateChoices": "operations.state",
     "StateQuery": "operations.state",

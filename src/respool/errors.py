@@ -22,6 +22,8 @@ RespoolError
 │       └── UnreadableFileError        it is missing, not a regular file, or the filesystem refuses it
 │           └── StoreError                 an object store cannot be reached, or refuses this account
 ├── QueryError         a streaming query failed while it ran
+├── SinkError          a sink outside Spark refuses a batch, or cannot be read: `place`, `reason`
+│   └── SinkUnreachable             it does not answer; waiting may help
 ├── ReprocessError     a span cannot be computed again, or not now
 └── DiffError          two outputs cannot be compared
 
@@ -370,6 +372,31 @@ class StoreError(UnreadableFileError):
 
 class QueryError(RespoolError):
     """A streaming query failed while it ran."""
+
+
+class SinkError(RespoolError):
+    """Raised when a sink outside Spark, such as a database, refuses a batch or a question.
+
+    Attributes:
+        place: The sink, for messages.
+        reason: What it answered.
+        remedy: What to do about it.
+    """
+
+    def __init__(self, place: str, reason: str, remedy: str = "Correct that, and run this again.") -> None:
+        """Keep the fields."""
+        super().__init__(place, reason, remedy)
+        self.place = place
+        self.reason = reason
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return f"The {self.place} was not changed: {self.reason}. {self.remedy}"
+
+
+class SinkUnreachable(SinkError):
+    """Raised when a sink outside Spark does not answer: waiting may help."""
 
 
 class ReprocessError(RespoolError):

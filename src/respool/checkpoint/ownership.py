@@ -45,7 +45,7 @@ class RunRecord:
         fixed: Parameters that must not change while the checkpoint exists.
         sink_identity: Where it writes, for comparisons; None when that was not recorded.
         results_identity: How results relate to event time, for comparisons; None when that was not recorded.
-        spark_sink: Where a user's own query writes, as the option `--sink` names it; empty for a pipeline.
+        recorded_at: The addresses of its sinks that record which batches they have, as `--sink` names them.
     """
 
     pipeline: str
@@ -61,7 +61,7 @@ class RunRecord:
     fixed: Mapping[str, str] = field(default_factory=dict)
     sink_identity: Identity | None = None
     results_identity: Identity | None = None
-    spark_sink: str = ""
+    recorded_at: tuple[str, ...] = ()
 
     @staticmethod
     def from_json(facts: Fields) -> "RunRecord":
@@ -70,7 +70,7 @@ class RunRecord:
         Raises:
             Malformed: A field is of another type.
         """
-        names = ("pipeline", "topic", "sink", "on_replay", "timezone", "results", "spark", "output", "spark_sink")
+        names = ("pipeline", "topic", "sink", "on_replay", "timezone", "results", "spark", "output")
         texts = {name: facts.optional_text(name) or "" for name in names}
         return RunRecord(
             **texts,
@@ -80,6 +80,7 @@ class RunRecord:
             sink_identity=_identity(facts, "sink_identity")
             or protocol.identity_from_text(texts["sink"], texts["on_replay"]),
             results_identity=_identity(facts, "results_identity") or results_from_text(texts["results"]),
+            recorded_at=facts.lines("recorded_at") if "recorded_at" in facts else (),
         )
 
 

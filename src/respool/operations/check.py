@@ -11,6 +11,7 @@ from respool.pipeline.definition import Pipeline
 from respool.pipeline.registry import BUILT_IN, find_pipeline, section_values
 from respool.pipeline.results import Sessions, Windows
 from respool.settings import CONFIG_FILE, Settings
+from respool.sinks.several import all_sinks
 from respool.text import did_you_mean
 
 
@@ -96,7 +97,7 @@ def _doubts(pipeline: Pipeline) -> Iterator[str]:
     """Yield what looks like a mistake; only Spark knows which columns a transform returns."""
     fields = [name for each in pipeline.streams.values() for name in each.fields() or ()]
     columns = [*fields, *_declared(pipeline)]
-    for name in getattr(pipeline.sink, "key", ()):
+    for name in (name for sink in all_sinks(pipeline.sink) for name in getattr(sink, "key", ())):
         near = did_you_mean(name, columns)
         if name not in columns and near:
             yield (

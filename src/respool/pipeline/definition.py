@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from respool.decoders.json import JsonDecoder, decode
@@ -14,6 +14,7 @@ from respool.pipeline.soundness import IdleInputs, OutputMode
 from respool.settings import check_timezone
 from respool.sinks.kafka import RejectedSink
 from respool.sinks.protocol import Sink
+from respool.sinks.several import SeveralSinks
 from respool.sources.kafka import REJECTED, KafkaSource
 from respool.sources.protocol import Source
 from respool.spark.sql import literal, quote
@@ -42,7 +43,7 @@ class Pipeline:
         topic: The Kafka topic that it reads.
         transform: Events in, results out, the same for a stream and a batch. Without a decoder its input is records.
             With several inputs it has a parameter of the name of each. By default the events are the results.
-        sink: Where the results go.
+        sink: Where the results go; with `sinks`, all of them.
         decode: How records become events; None for a pipeline of raw records.
         summary: What it does, in one line.
         watermark: How late an event may come, such as `10 minutes`; None for no watermark.
@@ -63,6 +64,7 @@ class Pipeline:
         idle_inputs: Of several inputs with watermarks, whether the watermark of the query waits for the slowest
             (`wait`), so that nothing is dropped too early, or follows the fastest (`ignore`), so that an input without
             records does not hold back results. Then events of an input that lags behind count as late.
+        sinks: Several places where the results go, in place of `sink`. A batch is computed once for all of them.
 
     >>> respool.Pipeline("orders", "orders", transform=lambda events: events, sink=respool.ConsoleSink())
     Pipeline('orders', topic='orders')
@@ -88,6 +90,7 @@ class Pipeline:
     event_time: str | None = None
     inputs: Mapping[str, Input] = field(default_factory=dict)
     idle_inputs: IdleInputs = "wait"
+    sinks: InitVar[Sequence[Sink] | None] = None
     streams: Mapping[str, Input] = field(init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -96,10 +99,14 @@ class Pipeline:
             return f"Pipeline({self.name!r}, topic={self.topic!r})"
         return f"Pipeline({self.name!r}, reads={self.reads!r})"
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, sinks: Sequence[Sink] | None) -> None:
         """Refuse definitions that would fail later."""
         if (problem := soundness.pipeline_name_problem(self.name)) is not None:
             raise PipelineError(problem)
+        if self.sink is not None and sinks is not None:
+            raise PipelineError(f"The pipeline {self.name} has `sink` and `sinks`. Give it one of the two.")
+        if sinks is not None:
+            object.__setattr__(self, "sink", SeveralSinks(tuple(sinks)))
         check_timezone(self.timezone)
         try:
             if self.trigger is not None:

@@ -14,7 +14,7 @@ from respool.identity import Identity
 from respool.locations import absolute, canonical_location
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.registry import load_file, load_module
-from respool.sinks.address import DeltaAddress, FileAddress
+from respool.sinks.address import DeltaAddress, FileAddress, JdbcAddress, OtherAddress
 from respool.sinks.protocol import Sink, SinkOutput, kafka_identity, table_identity
 from respool.sinks.registry import parse_sink
 
@@ -71,8 +71,10 @@ class JobSink:
                 return f"Delta table {table}"
             case FileAddress(folder):
                 return f"files in {folder}"
-            case other:
-                return other.kind
+            case OtherAddress(kind):
+                return kind
+            case JdbcAddress():
+                return self.address
 
     def identity(self) -> Identity:
         """Return the identity of this place."""
@@ -96,6 +98,10 @@ class JobSink:
             case DeltaAddress(table):
                 return SinkOutput(f"delta:{table}", self.key)
         return SinkOutput(self.address if self.address.lower().startswith("kafka:") else "", self.key)
+
+    def recorded_at(self, settings: "Settings") -> tuple[str, ...]:
+        """Return the address of a table or a folder, where Spark's own sink records which batches it has."""
+        return (self.address,) if isinstance(parse_sink(self.address), DeltaAddress | FileAddress) else ()
 
     def prepare(self, kafka: "KafkaCluster", source_topic: str | None) -> None:
         """Nothing to create."""

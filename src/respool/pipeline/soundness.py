@@ -12,6 +12,7 @@ from respool.kafka.topics import name_problem
 from respool.pipeline.inputs import Input
 from respool.pipeline.results import Results, Sessions, Windows
 from respool.sinks.protocol import Sink
+from respool.sinks.several import all_sinks
 from respool.text import did_you_mean
 
 OutputMode = Literal["append", "update", "complete"]
@@ -57,10 +58,16 @@ def sink_problems(pipeline: str, sink: Any, columns_of: Columns) -> Iterator[str
     if sink is None:
         yield f"The pipeline {pipeline} has no sink. Give it one, such as sink=KafkaSink(…) or sink=ConsoleSink()."
         return
+    for each in all_sinks(sink):
+        yield from _problems_of_sink(pipeline, each, columns_of)
+
+
+def _problems_of_sink(pipeline: str, sink: Any, columns_of: Columns) -> Iterator[str]:
     if not isinstance(sink, Sink):
         yield (
             f"The pipeline {pipeline} writes to a {type(sink).__name__}, which is not a sink: it lacks one of the "
-            "methods describe, replay_note, prepare and write. Use KafkaSink, DeltaSink, FunctionSink or ConsoleSink."
+            "methods describe, replay_note, prepare and write. Use KafkaSink, DeltaSink, FileSink, JdbcSink, "
+            "FunctionSink or ConsoleSink."
         )
         return
     topic = getattr(sink, "topic", None)

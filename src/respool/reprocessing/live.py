@@ -10,6 +10,7 @@ from respool.checkpoint.snapshot import read_position, topic_ends
 from respool.errors import CheckpointError, ReprocessError
 from respool.locations import local_path
 from respool.running.claim import run_record
+from respool.sinks.protocol import is_among
 from respool.storage.open import open_reader
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _check(checkpoint: str, run: RunRecord, pipeline: "Pipeline") -> None:
         ("writes to the", run.sink_identity, mine.sink_identity, run.sink, mine.sink),
         ("computes", run.results_identity, mine.results_identity, run.results, mine.results),
     ):
-        if recorded is None or (current is not None and recorded.is_same(current)):
+        if recorded is None or (current is not None and is_among(current, recorded)):
             continue
         more = f" ({recorded.differences(current)})" if current is not None and live == here else ""
         raise _refused(checkpoint, f"{what} {live}; this would be {here}{more}", "use the same --set as the live query")

@@ -17,9 +17,8 @@ from respool.errors import CheckpointError, CheckpointInUseError, StoreError, Un
 from respool.format import layout, logs
 from respool.locations import OWN, local_path
 from respool.pipeline.fingerprint import changed
-from respool.pipeline.job import JobSink
 from respool.sinks import protocol
-from respool.sinks.protocol import ReadableSink, SinkOutput
+from respool.sinks.protocol import ReadableSink, RecordingSink, SinkOutput
 from respool.storage import lease
 from respool.storage.folder import FolderReader, FolderWriter
 from respool.storage.lease import JVM_PATIENCE, Lease
@@ -133,7 +132,7 @@ def check(checkpoint: str, pipeline: "Pipeline") -> None:
             f"the promotion with: respool checkpoint undo {promoted.checkpoint}."
         )
     taken = fork.sink_identity if fork is not None else None
-    if fork is not None and taken is not None and taken.is_same(protocol.identity_of(pipeline.sink)):
+    if fork is not None and taken is not None and protocol.overlap(taken, protocol.identity_of(pipeline.sink)):
         raise CheckpointError(
             f"The checkpoint {checkpoint} is a fork of {fork.checkpoint}, which writes to the {fork.sink}; both would "
             "write there. Let the fork write to a separate place, such as with --sink-suffix -v2, or make it the "
@@ -186,8 +185,19 @@ def run_record(pipeline: "Pipeline", settings: "Settings | None" = None) -> RunR
         fixed=pipeline.fixed,
         sink_identity=protocol.identity_of(sink),
         results_identity=results.identity() if results is not None else None,
-        spark_sink=sink.address if isinstance(sink, JobSink) else "",
+        recorded_at=sink.recorded_at(settings) if settings is not None and isinstance(sink, RecordingSink) else (),
     )
+
+
+def newest_change(checkpoint: str) -> str:
+    """Return the id of the newest change of a checkpoint; empty without a change, or when it cannot be read."""
+    folder = local_path(checkpoint)
+    if folder is not None and not folder.is_dir():
+        return ""
+    try:
+        return history.newest_change(_files(checkpoint))
+    except CheckpointError:
+        return ""  # Spark may reach a store that this process cannot
 
 
 def changed_since(checkpoint: str, pipeline: "Pipeline") -> list[str]:

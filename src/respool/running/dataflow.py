@@ -18,7 +18,7 @@ from respool.pipeline.inputs import Input
 from respool.pipeline.job import JobPipeline, sink_of
 from respool.running.progress import OBSERVATION
 from respool.settings import Settings
-from respool.sinks.protocol import WriteContext, check_key
+from respool.sinks.protocol import WriteContext, check_columns
 from respool.sources.kafka import KafkaSource
 from respool.sources.protocol import ReadContext, TableSource
 from respool.spark.internals import writer_facts
@@ -57,7 +57,7 @@ def start_query(
         write: Writes the results of a batch, given the batch's id.
         checkpoint: The folder or URL of the query's checkpoint.
         trigger: The arguments of Spark's `trigger`.
-        require_key: Raise PipelineError when the results lack a column of the sink's key.
+        require_key: Raise PipelineError when the results lack a column that the sink names, such as one of its key.
     """
     if isinstance(pipeline, JobPipeline):
         return start_job(session, pipeline, checkpoint, trigger)
@@ -78,7 +78,7 @@ def start_query(
     # Transform. A stateless transform is applied to each batch below.
     results = next(iter(events.values())) if pipeline.stateless else pipeline.compute(events)
     if require_key and not pipeline.stateless:
-        check_key(pipeline.sink, results.columns, pipeline.name)
+        check_columns(pipeline.sink, results.columns, pipeline.name)
 
     # Sink
     def write_batch(frame: "DataFrame", batch: int) -> None:
@@ -159,11 +159,20 @@ def source_reader(kafka: KafkaCluster, pipeline: Pipeline, settings: Settings, l
     return read
 
 
-def sink_writer(kafka: KafkaCluster, pipeline: Pipeline, settings: Settings) -> WriteBatch:
-    """Return a function that writes results to a pipeline's sink; the settings have the place of its tables."""
+def sink_writer(kafka: KafkaCluster, pipeline: Pipeline, settings: Settings, epoch: str = "") -> WriteBatch:
+    """Return a function that writes results to a pipeline's sink.
+
+    Args:
+        kafka: The cluster.
+        pipeline: The pipeline.
+        settings: Where tables and folders are that a sink names by a relative path.
+        epoch: The id of the last change of the query's checkpoint.
+    """
 
     def write(results: "DataFrame", batch: int) -> None:
-        pipeline.sink.write(results, WriteContext(pipeline.name, batch, kafka, settings))
+        query = results.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        context = WriteContext(pipeline.name, batch, kafka, settings, query=query, epoch=epoch)
+        pipeline.sink.write(results, context)
 
     return write
 

@@ -17,7 +17,7 @@ from respool.kafka.cluster import KafkaCluster
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.fingerprint import summarize_changes
 from respool.running import expired, progress, restarts
-from respool.running.claim import changed_since, checkpoint_in_use, claim
+from respool.running.claim import changed_since, checkpoint_in_use, claim, newest_change
 from respool.running.dataflow import Companions, sink_writer, source_reader, start_query
 from respool.running.expired import ExpiredRange, Place
 from respool.running.options import RunOptions
@@ -372,7 +372,7 @@ class Runner:
                 self._sessions[name],
                 pipeline,
                 source_reader(self._kafka, pipeline, self._settings, self._options.max_offsets_per_trigger),
-                sink_writer(self._kafka, pipeline, self._settings),
+                sink_writer(self._kafka, pipeline, self._settings, newest_change(self._checkpoints[name])),
                 self._checkpoints[name],
                 self._options.trigger_of(pipeline),
                 require_key=True,

@@ -49,6 +49,14 @@ def replay(folder: str, first_batch: int) -> ReplayOutcome:
     return ReplayOutcome(sink, text, why, remedy, MoveSinkFiles(folder, tuple(moving)))
 
 
+def newest_batch(folder: str) -> int:
+    """Return the newest batch in the log of a file sink; -1 without a log."""
+    path = local_path(folder)
+    if path is not None and not path.is_dir():
+        return -1
+    return max(logs.numbers_by_name(open_reader(folder).names(_LOG)).values(), default=-1)
+
+
 def _open(folder: str) -> FolderReader:
     path = local_path(folder)
     if path is not None and not path.is_dir():

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from respool.errors import BrokerUnreachable, QueryError
+from respool.errors import BrokerUnreachable, QueryError, SinkUnreachable
 
 _RESUMES = "then run this again: it resumes after the last finished batch."
 
@@ -27,6 +27,7 @@ class Cause(Enum):
     WORKER_START = "a Python worker did not start in time"
     WORKER_LOST = "a Python worker ended"
     NETWORK = "a connection failed"
+    SINK = "a sink does not answer"
     CODE = "Python code raised an exception"
     UNKNOWN = "unknown"
 
@@ -37,6 +38,7 @@ _TRANSIENT: dict[Cause, int | None] = {
     Cause.KAFKA: None,
     Cause.TOPIC_UNKNOWN: None,
     Cause.NETWORK: None,
+    Cause.SINK: None,
     Cause.WORKER_START: 10,
     Cause.WORKER_LOST: 3,  # most often killed for its memory; a crash that the data causes would repeat for ever
 }
@@ -105,12 +107,15 @@ _MEANINGS: dict[Cause, str] = {
     Cause.WORKER_START: f"A Python worker did not start in time. Check the load of the machine; {_RESUMES}",
     Cause.WORKER_LOST: f"A Python worker ended unexpectedly. Check the memory of the machine; {_RESUMES}",
     Cause.NETWORK: f"A connection failed. Check the network and the object store; {_RESUMES}",
+    Cause.SINK: f"A sink does not answer. Check that its server runs and can be reached; {_RESUMES}",
 }
 
 _UNKNOWN_TOPIC = re.compile(r"Topic (\S+) not present in metadata")
 # The last line of a Python traceback: the class of the exception, and its text.
 _RAISED = re.compile(r"^(?!py4j\.|pyspark\.|java\.|javax\.|org\.|scala\.)([A-Za-z_][\w.]*)(?::\s|$)", re.MULTILINE)
 _TRACEBACK = "Traceback (most recent call last):"
+# Errors of respool's own that pass when a server answers again.
+_UNREACHABLE: dict[type[Exception], Cause] = {BrokerUnreachable: Cause.KAFKA, SinkUnreachable: Cause.SINK}
 
 
 @dataclass(frozen=True)
@@ -154,7 +159,7 @@ class Failure:
 def classify(pipeline: str, error: BaseException, checkpoint: str) -> Failure:
     """Return why the query of a pipeline on a checkpoint failed."""
     text = without_plan(error)
-    cause = Cause.KAFKA if isinstance(error, BrokerUnreachable) else _cause(text)
+    cause = next((cause for kind, cause in _UNREACHABLE.items() if isinstance(error, kind)), None) or _cause(text)
     topic = _UNKNOWN_TOPIC.search(text) if cause is Cause.TOPIC_UNKNOWN else None
     return _failure(pipeline, cause, innermost_message(text), checkpoint, topic[1] if topic else None)
 
@@ -183,8 +188,9 @@ def gave_up(pipeline: str, before: Failure | None, waited: str) -> Failure:
 def _cause(text: str) -> Cause:
     if _TRACEBACK in text:
         raised = _RAISED.findall(text.partition(_TRACEBACK)[2])
-        if f"{BrokerUnreachable.__module__}.{BrokerUnreachable.__qualname__}" in raised:
-            return Cause.KAFKA
+        for kind, cause in _UNREACHABLE.items():
+            if f"{kind.__module__}.{kind.__qualname__}" in raised:
+                return cause
         # An exception of the user's code may quote anything: its text says nothing about the cause.
         if any(re.search(r"(?:Error|Exception|Exit|Interrupt|Warning)$", name) for name in raised):
             return Cause.DISK_FULL if re.search(r"No space left on device", text) else Cause.CODE

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -315,7 +315,7 @@ def writer_facts(writer: "DataStreamWriter") -> WriterFacts:
     """
     internal: Any = writer
     fields = _private_fields(internal._jwrite, ("source", "extraOptions", "outputMode", "foreachBatchWriter"))
-    is_function = fields["foreachBatchWriter"].isDefined()
+    is_function = fields["foreachBatchWriter"] is not None
     return WriterFacts(
         format="foreachBatch" if is_function else str(fields["source"]),
         options=_options_of(fields["extraOptions"]),
@@ -377,6 +377,37 @@ def rows_as_table(frame: "DataFrame", rows: int) -> str:
     collected: Any = session._jsparkSession.createDataFrame(internal._jdf.collectAsList(), internal._jdf.schema())
     table: str = collected.showString(rows, 0, False)
     return table
+
+
+def write_file_batch(
+    frame: "DataFrame", folder: str, file_format: str, partition_by: Sequence[str], batch: int
+) -> None:
+    """Write a batch to a folder as Spark's own file sink does: its files, then its entry in `_spark_metadata`.
+
+    A batch that the log has is skipped, and then not computed.
+
+    Tested with Spark 4.2.0. Without it, `respool.FileSink` cannot write; a query that writes with Spark's own file sink
+    can be rewound still.
+
+    Args:
+        frame: The rows.
+        folder: The folder or URL, in the form that Spark expects.
+        file_format: `parquet` or `json`.
+        partition_by: The columns by which the files are put in folders.
+        batch: The id of the batch.
+    """
+    session, internal = frame.sparkSession, frame
+    if not hasattr(session, "_jsparkSession"):
+        raise SettingsError(
+            f"{folder} cannot be written over Spark Connect: that needs Spark's JVM. Run this with a JVM of its own, "
+            "without SPARK_REMOTE and with --master 'local[*]' or a cluster."
+        )
+    jvm: Any = session._jvm
+    formats = jvm.org.apache.spark.sql.execution.datasources
+    chosen = {"parquet": formats.parquet.ParquetFileFormat, "json": formats.json.JsonFileFormat}[file_format]()
+    columns, options = jvm.PythonUtils.toSeq(list(partition_by)), jvm.PythonUtils.toScalaMap({})
+    sinks = jvm.org.apache.spark.sql.execution.streaming.sinks
+    sinks.FileStreamSink(session._jsparkSession, folder, chosen, columns, options).addBatch(batch, internal._jdf)
 
 
 def has_filesystem(spark: "SparkSession", scheme: str) -> bool:

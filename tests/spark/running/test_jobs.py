@@ -96,7 +96,7 @@ def test_a_savepoint_a_fork_and_a_rewind_know_a_job(job: Job) -> None:
 
     # Spark's own Delta sink would skip a replayed batch; without the job's record, respool could not know.
     with pytest.raises(ChangeRefusedError, match="totals"):
-        checkpoint.rewind(batch=1)
+        checkpoint.rewind(to_batch=1)
     fork = respool.Checkpoint(job.folder / "fork", settings=job.settings)
     fork.apply(savepoint.plan_fork(str(job.folder / "fork")))
     with pytest.raises(CheckpointError, match="both would write there"):
@@ -134,7 +134,7 @@ def test_an_attached_query_holds_its_checkpoint_and_is_known(job: Job) -> None:
         query.processAllAvailable()
         checkpoint = respool.Checkpoint(job.checkpoint, settings=job.settings)
         with pytest.raises((CheckpointInUseError, ChangeRefusedError)):
-            checkpoint.rewind(batch=0)
+            checkpoint.rewind(to_batch=0)
         savepoint = respool.Savepoints(settings=job.settings).create(checkpoint, "monday")
         assert savepoint.manifest.run is not None
         assert savepoint.manifest.run.output == f"delta:{job.folder}/totals"

@@ -138,7 +138,7 @@ def test_generated_rows_are_the_same_when_a_rewind_replays_them(
     run(spark, here, pipeline)
     first = rows.take()
     assert [row["value"] for row in first] == [0, 1, 2]
-    respool.Checkpoint("rate", settings=here).rewind(batch=0)
+    respool.Checkpoint("rate", settings=here).rewind(to_batch=0)
     run(spark, here, pipeline)
     assert rows.take()[:3] == first
 
