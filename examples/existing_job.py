@@ -1,4 +1,4 @@
-"""A job that exists: nothing in `build` is of respool. Savepoints, forks, rewinds and diffs know its query all the same.
+"""A job that exists: nothing in `build` is of respool. Savepoints, forks, rewinds and diffs know its query.
 
 Either respool runs it:           respool run --job existing_job.py:build
 or it registers its own query:    python existing_job.py, which calls respool.attach
