@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from respool.pipeline.definition import Pipeline
     from respool.pipeline.inputs import Input
     from respool.pipeline.job import find_job
-    from respool.pipeline.results import ArrivalDependent, Sessions, Windows
+    from respool.pipeline.results import ArrivalDependent, Events, Sessions, Windows
     from respool.reprocessing.audit_report import AuditReport
     from respool.reprocessing.plan import ReprocessPlan
     from respool.running.progress import BatchProgress
@@ -101,6 +101,7 @@ __all__ = [
     "DeltaSource",
     "DiffError",
     "DiffReport",
+    "Events",
     "FileError",
     "FileSink",
     "FileSource",
@@ -194,6 +195,7 @@ _MODULES = {
     "DeltaSource": "sources.tables",
     "DiffError": "errors",
     "DiffReport": "comparing.report",
+    "Events": "pipeline.results",
     "FileError": "errors",
     "FileSource": "sources.tables",
     "DefinitionFinding": "operations.check",

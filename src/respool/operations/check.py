@@ -9,7 +9,7 @@ from respool.kafka.cluster import KafkaCluster, check_embedded
 from respool.operations.context import settings_of
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.registry import BUILT_IN, find_pipeline, section_values
-from respool.pipeline.results import Sessions, Windows
+from respool.pipeline.results import Events, Sessions, Windows
 from respool.settings import CONFIG_FILE, Settings
 from respool.sinks.several import all_sinks
 from respool.text import did_you_mean
@@ -109,7 +109,7 @@ def _doubts(pipeline: Pipeline) -> Iterator[str]:
 
 def _declared(pipeline: Pipeline) -> Iterable[str]:
     """Return the columns of results that a pipeline declares."""
-    if isinstance(pipeline.results, Windows):
+    if isinstance(pipeline.results, Windows | Events):
         return (pipeline.results.column,)
     if isinstance(pipeline.results, Sessions):
         return (*pipeline.results.key, pipeline.results.start, pipeline.results.end)

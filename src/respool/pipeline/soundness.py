@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from respool.kafka.topics import name_problem
 from respool.pipeline.inputs import Input
-from respool.pipeline.results import Results, Sessions, Windows
+from respool.pipeline.results import Events, Results, Sessions, Windows
 from respool.sinks.protocol import Sink
 from respool.sinks.several import all_sinks
 from respool.text import did_you_mean
@@ -152,13 +152,14 @@ def results_problems(
     fields_of: Columns,
 ) -> Iterator[str]:
     """Yield why results cannot relate to event time as declared; `fields_of` returns the fields of events."""
-    if not isinstance(results, Windows | Sessions):
+    if not isinstance(results, Windows | Sessions | Events):
         return
-    if stateless or all(each.time_column is None for each in streams.values()):
-        kind = "is stateless" if stateless else "has no event time"
+    has_time = any(each.time_column is not None for each in streams.values())
+    if not has_time or (stateless and not isinstance(results, Events)):
+        kind = "is stateless" if has_time else "has no event time"
         yield (
-            f"The pipeline {pipeline} {kind}: its results cannot be windows or sessions of event time. "
-            "Leave `results` out, or give it a decoder and a state."
+            f"The pipeline {pipeline} {kind}: its results cannot be {results.describe()}. Leave `results` out, or give "
+            f"it {'a state' if has_time else 'a decoder'}."
         )
     fields = fields_of() if isinstance(results, Sessions) else None
     if isinstance(results, Sessions) and fields is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from respool.checkpoint.snapshot import ends_of_batches
 from respool.errors import ReprocessError
-from respool.pipeline.results import Sessions, Windows
+from respool.pipeline.results import Events, Recomputable, Sessions, Windows
 from respool.reprocessing.audit_report import AuditDifference, AuditReport
 from respool.reprocessing.comparison import DIFFERENT, Comparison, changes, keyed
 from respool.reprocessing.computation import Computation
@@ -130,7 +130,7 @@ def _with_late(comparison: Comparison, different: "DataFrame") -> "DataFrame":
     return with_records.withColumn("records", F.col("places.at"))
 
 
-def _shared(comparison: Comparison, results: Windows | Sessions) -> list[str]:
+def _shared(comparison: Comparison, results: Recomputable) -> list[str]:
     """Return the columns that a result shares with its events."""
     if isinstance(results, Sessions):
         return list(results.key)
@@ -140,7 +140,7 @@ def _shared(comparison: Comparison, results: Windows | Sessions) -> list[str]:
     return [name for name in comparison.sink.key if name in fields and name != results.column]
 
 
-def _placed(comparison: Comparison, span: Span, names: list[str], results: Windows | Sessions) -> "DataFrame":
+def _placed(comparison: Comparison, span: Span, names: list[str], results: Recomputable) -> "DataFrame":
     """Return the records of a span with the shared columns, and the starts of their windows."""
     from pyspark.sql import functions as F
 
@@ -151,7 +151,7 @@ def _placed(comparison: Comparison, span: Span, names: list[str], results: Windo
         F.col(f"event.{quote(decoder.event_time)}").alias("time"),
         *[F.col(f"event.{quote(name)}").alias(f"event_{name}") for name in names],
     )
-    if isinstance(results, Sessions):
+    if not isinstance(results, Windows):
         return records
     # An equality join on the start scales to any size. An event in overlapping windows has several starts.
     durations = (results.width_time, results.slide_time, results.offset_time)
@@ -162,11 +162,14 @@ def _placed(comparison: Comparison, span: Span, names: list[str], results: Windo
     return records.withColumn("window_start", F.explode(starts))
 
 
-def _within(results: Windows | Sessions) -> "Column":
+def _within(results: Recomputable) -> "Column":
     from pyspark.sql import functions as F
 
     if isinstance(results, Windows):
         return F.unix_micros("start") == F.col("window_start")
+    if isinstance(results, Events):
+        reach = F.expr(f"INTERVAL {results.reach_time // timedelta(microseconds=1)} MICROSECOND")
+        return F.col("time").between(F.col("start") - reach, F.col("end") + reach)
     # Published times are rounded down to the millisecond.
     return (F.col("time") >= F.col("start")) & (F.col("time") < F.col("end") + F.expr("INTERVAL 1 MILLISECOND"))
 

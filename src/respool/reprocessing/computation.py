@@ -10,7 +10,7 @@ from typing_extensions import assert_never
 from respool.archive.reader import ArchiveReader
 from respool.decoders.json import decode
 from respool.errors import PipelineError
-from respool.pipeline.results import Sessions, Windows
+from respool.pipeline.results import Events, Recomputable, Sessions, Windows
 from respool.reprocessing.live import topic_of
 from respool.reprocessing.plan import ReprocessPlan, results_of
 from respool.reprocessing.session_spans import whole_sessions
@@ -50,6 +50,10 @@ class Computation:
                 rows = self.plan.pipeline.transform(self.events(results.events(span)))
                 _require(rows, results.column)
                 return rows.where(self.belongs_to_slice(number))
+            case Events():
+                rows = self.plan.pipeline.transform(self.events(results.events(span)))
+                _require(rows, results.column)
+                return rows.where(self.belongs_to_slice(number))
             case Sessions():
                 rows = self.plan.pipeline.transform(self._sessions(results, span, first=number == 0))
                 for name in (*results.key, results.start, results.end):
@@ -63,7 +67,7 @@ class Computation:
         start, end = times(results_of(self.plan.pipeline), prefix)
         span = self.plan.slices[number]
         mine = start < timestamp(span.end)
-        if number or isinstance(results_of(self.plan.pipeline), Windows):
+        if number or not isinstance(results_of(self.plan.pipeline), Sessions):
             return mine & (start >= timestamp(span.start))
         return mine & (end >= timestamp(span.start))
 
@@ -137,22 +141,30 @@ def refuse_window(other: "Row | None", windows: Windows, pipeline: str) -> None:
         )
 
 
-def times(results: Windows | Sessions, prefix: str = "") -> "tuple[Column, Column]":
+def times(results: Recomputable, prefix: str = "") -> "tuple[Column, Column]":
     """Return the start and the end of results; `prefix` names the struct of their columns, if they are in one."""
     from pyspark.sql import functions as F
 
     if isinstance(results, Windows):
         return F.col(f"{prefix}{quote(results.column)}.start"), F.col(f"{prefix}{quote(results.column)}.end")
+    if isinstance(results, Events):
+        return F.col(f"{prefix}{quote(results.column)}"), F.col(f"{prefix}{quote(results.column)}")
     return F.col(f"{prefix}{quote(results.start)}"), F.col(f"{prefix}{quote(results.end)}")
 
 
-def is_open(results: Windows | Sessions, closed: datetime | None, end: "Column") -> "Column":
+def is_open(results: Recomputable, closed: datetime | None, end: "Column") -> "Column":
     """Return the condition under which a result that ends then is open; `closed` as in `ReprocessPlan.closed_until`."""
     from pyspark.sql import functions as F
 
     if closed is None:
         return F.lit(False)
-    return end > timestamp(closed - results.gap_time if isinstance(results, Sessions) else closed)
+    match results:
+        case Sessions():
+            return end > timestamp(closed - results.gap_time)
+        case Events():
+            return end >= timestamp(closed - results.reach_time)
+        case Windows():
+            return end > timestamp(closed)
 
 
 def timestamp(time: datetime) -> "Column":

@@ -16,7 +16,7 @@ from respool.archive.high_water import read_archived_offsets
 from respool.archive.reader import ArchiveReader
 from respool.errors import PipelineError, ReprocessError
 from respool.pipeline.definition import Pipeline
-from respool.pipeline.results import Windows
+from respool.pipeline.results import Events, Windows
 from respool.reprocessing.completeness import check_beginning, wait_until_archived
 from respool.reprocessing.computation import Computation, check_windows
 from respool.reprocessing.job import Preview, ReprocessJob, preview
@@ -24,10 +24,12 @@ from respool.reprocessing.live import LiveQuery
 from respool.reprocessing.plan import ReprocessRequest, make_plan, results_of
 from respool.sessions.rules import sessions_of
 from respool.settings import Settings
+from respool.sinks.kafka import KafkaSink
 from respool.testing import run_batches
 from respool.times import Span, parse_span
 from respool.visits.browsers import browser_stats_stateful
 from respool.visits.counts import count_windows, visit_counts
+from respool.visits.events import VISIT
 from respool.visits.sessions import sessions
 from support.archive import NOW, computation_of, plan_of, write_archive, write_hours, write_part
 
@@ -123,6 +125,65 @@ def test_windows_that_overlap_are_whole(spark: "SparkSession", tmp_path: Path) -
     assert counts(published(computation_of(spark, sliced, table))) == {
         f"07:{minute}": 10 for minute in ("12", "17", "22", "27", "32", "37")
     }
+
+
+def test_results_of_single_events_are_computed_for_any_span_as_live(spark: "SparkSession", tmp_path: Path) -> None:
+    def longer(events: Any) -> Any:
+        return events.where("page <> 'spam'").selectExpr("visit_id", "upper(page) AS page", "event_time")
+
+    pipeline = Pipeline(
+        "single",
+        "visits",
+        decode=VISIT,
+        transform=longer,
+        stateless=True,
+        sink=KafkaSink("single", key=("visit_id", "event_time")),
+        results=Events("event_time"),
+    )
+    values = [event(at(f"07:{minute:02}:00"), visit=f"v{minute}") for minute in range(30)]
+    live = [row for batch in run_batches(spark, pipeline, [values]) for row in batch.rows]
+    table = write_archive(spark, tmp_path, pipeline, [values])
+    request = ReprocessRequest(pipeline, span(at("07:10:00"), at("07:20:00")), slice=timedelta(minutes=3))
+    rows = published(computation_of(spark, request, table))
+    expected = [row for row in live if 10 <= row["event_time"].minute < 20]
+    assert len(rows) == 10
+    assert sorted(map(str, rows)) == sorted(map(str, expected))
+    # They are final at once: a live query without a watermark has not "closed" anything, and nothing waits for it.
+    never = LiveQuery("here", 5, None, {0: 30})
+    assert plan_of(request, table, never).closed_until(judge_open=False) is None
+
+
+def test_results_of_a_join_read_the_events_within_its_interval(spark: "SparkSession", tmp_path: Path) -> None:
+    def answered(events: Any) -> Any:
+        from pyspark.sql import functions as F
+
+        asked, answers = events.alias("a"), events.alias("b")
+        later = F.expr("b.event_time > a.event_time AND b.event_time <= a.event_time + INTERVAL 5 MINUTES")
+        pairs = asked.join(answers, F.expr("a.visit_id = b.visit_id") & later)
+        return pairs.select(
+            "a.visit_id", F.col("a.event_time").alias("event_time"), F.col("b.event_time").alias("next")
+        )
+
+    pipeline = Pipeline(
+        "answered",
+        "visits",
+        decode=VISIT,
+        watermark="10 minutes",
+        transform=answered,
+        sink=KafkaSink("answered", key=("visit_id", "event_time", "next")),
+        results=Events("event_time", reach="5 minutes"),
+    )
+    values = [event(at(f"07:{minute:02}:00"), visit="v") for minute in (0, 4, 8, 20, 24)]
+    live = [row for batch in run_batches(spark, pipeline, [values]) for row in batch.rows]
+    assert len(live) == 3
+    table = write_archive(spark, tmp_path, pipeline, [values])
+    request = ReprocessRequest(pipeline, span(at("07:04:00"), at("07:08:00")))
+    [row] = published(computation_of(spark, request, table))
+    assert row in live
+    assert (row["event_time"].minute, row["next"].minute) == (4, 8)  # the second event is outside of the span
+    open_still = LiveQuery("here", 5, SEVEN + timedelta(minutes=12), {0: 5})
+    with pytest.raises(ReprocessError, match="has closed what is before"):
+        plan_of(request, table, open_still)
 
 
 @pytest.mark.parametrize(

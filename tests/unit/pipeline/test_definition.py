@@ -58,7 +58,10 @@ INPUTS = {
         ({"topic": "a", "max_offsets_per_trigger": 0}, "max_offsets_per_trigger of the pipeline mine is 0"),
         ({"topic": "a", "spark": {"spark.sql.shuffle.partitions": 4}}, "expected names and values as text"),
         ({"topic": "a", "output_mode": "updte"}, "Did you mean 'update'"),
-        ({"topic": "a", "results": Windows("1h"), "output_mode": "update"}, "has no event time: its results cannot be"),
+        (
+            {"topic": "a", "results": Windows("1h"), "output_mode": "update"},
+            "has no event time: its results can",
+        ),
         ({"topic": "a", "decode": ORDER, "sink": KafkaSink("t", key=("shp",))}, "has the column 'shp', which its res"),
         ({"inputs": INPUTS, "transform": lambda orders: orders}, "Give the transform a parameter of the name of each"),
         ({"inputs": INPUTS, "transform": join, "decode": ORDER}, "decode is given for a pipeline with inputs"),
