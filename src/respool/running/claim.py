@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from respool.locations import OWN, local_path
 from respool.pipeline.fingerprint import changed
 from respool.sinks import protocol
 from respool.sinks.protocol import ReadableSink, RecordingSink, SinkOutput
+from respool.spark import installed
 from respool.storage import lease
 from respool.storage.folder import FolderReader, FolderWriter
 from respool.storage.lease import JVM_PATIENCE, Lease
@@ -181,7 +181,7 @@ def run_record(pipeline: "Pipeline", settings: "Settings | None" = None) -> RunR
         results=results.describe() if results is not None else "",
         output=output.address,
         output_key=output.key,
-        spark=metadata.version("pyspark"),
+        spark=installed.version(),
         fixed=pipeline.fixed,
         sink_identity=protocol.identity_of(sink),
         results_identity=results.identity() if results is not None else None,

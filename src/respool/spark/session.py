@@ -14,7 +14,7 @@ from respool.errors import MachineError
 from respool.local import jars
 from respool.locations import for_spark, scheme_of, store_of
 from respool.settings import Settings
-from respool.spark import class_archive, connect, gateway, internals, jvm_classes
+from respool.spark import class_archive, connect, gateway, installed, internals, jvm_classes
 from respool.storage import lease, object_store
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def any_session(settings: Settings, locations: Iterable[str] = ()) -> "Iterator[
         settings: As for `spark_session`.
         locations: As for `spark_session`.
     """
+    installed.require("This")
     address = connect.server_of(settings)
     started = spark_session(settings, locations=locations) if address is None else connect.connect_session(address)
     with started as session:
@@ -115,6 +116,7 @@ def spark_session(
         MachineError: The JVM did not start, or was killed meanwhile.
         SettingsError: Spark Connect is asked for.
     """
+    installed.require("This run")
     connect.refuse(settings)
     # Without it, stateful workers use the first python3 of the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -201,7 +203,7 @@ def _conf(settings: Settings, submitted: bool, stores: set[str]) -> dict[str, st
     if submitted:
         return {**_ALWAYS, **access, **settings.spark}
     local = re.match(r"local(\[|$)", settings.master) is not None
-    needed = [*jars.spark_jars(settings), *(jars.s3_jars(settings) if "s3" in stores else ())]
+    needed = [*installed.own_jars(settings), *(jars.s3_jars(settings) if "s3" in stores else ())]
     files = ",".join(str(jar) for jar in (needed if local else (*needed, jvm_classes.JAR)))
     conf = {**_ALWAYS, **access, **(_LOCAL if local else {}), "spark.master": settings.master, **settings.spark}
     extra = conf.get("spark.jars")
