@@ -47,7 +47,11 @@ def markdown(results: Results) -> str:
     """Return the report as Markdown."""
     parts = [_head(results), _goals(results)]
     parts += [_compared(results, job) for job in _COMPARED if any(run.job == job for run in results.runs)]
-    parts += [part for part in (_growth(results), _reprocess(results), _rewind(results), _start(results)) if part]
+    parts += [
+        part
+        for part in (_growth(results), _reprocess(results), _rewind(results), _start(results), _decoders(results))
+        if part
+    ]
     parts.append(_not_run(results))
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -161,6 +165,15 @@ def _start(results: Results) -> str:
     ]
     heads = ("what", "engine", "s", "CPU s of the whole run", "memory, MB")
     return "## start\n\nSeconds from the start of a process.\n\n" + _table(heads, rows) if rows else ""
+
+
+def _decoders(results: Results) -> str:
+    rows = [
+        (row["format"], f"{row['bytes']:,}", f"{row['rate'] / 1e3:,.0f}", _seconds(row), f"{row['records']:,}")
+        for row in results.decoders
+    ]
+    heads = ("format", "bytes a record", "thousand records/s", "s", "records")
+    return "## decoders\n\nRecords to events, with nothing before and behind.\n\n" + _table(heads, rows) if rows else ""
 
 
 def _not_run(results: Results) -> str:

@@ -141,6 +141,7 @@ class Results:
         reprocess: The rows of the job reprocess.
         rewind: The rows of the job rewind.
         start: The rows of the job start.
+        decoders: The rows of the job decoders.
     """
 
     machine: dict[str, Any]
@@ -151,6 +152,7 @@ class Results:
     reprocess: list[dict[str, Any]] = field(default_factory=list)
     rewind: list[dict[str, Any]] = field(default_factory=list)
     start: list[dict[str, Any]] = field(default_factory=list)
+    decoders: list[dict[str, Any]] = field(default_factory=list)
 
     def of(self, job: str, engine: str) -> list[Run]:
         """Return the runs of an engine whose figures count; no runs at all if any of them was wrong."""
@@ -180,5 +182,7 @@ class Results:
     def without(self, jobs: Collection[str], engines: Collection[str]) -> "Results":
         """Return these measurements without some jobs of some engines, which are measured again."""
         runs = [run for run in self.runs if not (run.job in jobs and run.engine in engines)]
-        others: dict[str, Any] = {job: [] for job in ("growth", "reprocess", "rewind", "start") if job in jobs}
+        others: dict[str, Any] = {
+            job: [] for job in ("growth", "reprocess", "rewind", "start", "decoders") if job in jobs
+        }
         return replace(self, runs=runs, **others)

@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from benchmarks import data, growth, report, reprocess, rewind, start
+from benchmarks import data, decoders, growth, report, reprocess, rewind, start
 from benchmarks.comparing import Bench, compare
 from benchmarks.engines import ENGINES, RESPOOL, Engine
 from benchmarks.environments import NotAvailable, Place
@@ -26,7 +26,7 @@ from respool.local import broker
 from respool.settings import Settings
 from respool.spark.session import spark_session
 
-JOBS = ("counts", "sessions", "archive", "growth", "reprocess", "rewind", "start")
+JOBS = ("counts", "sessions", "archive", "growth", "reprocess", "rewind", "start", "decoders")
 COMPARED = ("counts", "sessions", "archive")
 _VISITS = 25_000  # concurrent visits
 
@@ -59,6 +59,7 @@ def options(words: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="N,…",
         help="batches of the checkpoints of rewind",
     )
+    parser.add_argument("--records", type=int, default=1_000_000, metavar="N", help="records of each decoder")
     parser.add_argument("--partitions", type=int, default=200, metavar="N", help="state partitions of rewind")
     parser.add_argument("--publish", action="store_true", help="copy the chart and the figures to docs/")
     parser.add_argument("--add", action="store_true", help="add to the existing report")
@@ -113,6 +114,9 @@ def measure(asked: argparse.Namespace, results: Results) -> None:
     if "rewind" in asked.only:
         say("rewind")
         results.rewind = rewind.measure_all(asked.batches, asked.partitions, max(asked.runs, 3), RESPOOL)
+    if "decoders" in asked.only:
+        say("decoders")
+        results.decoders = _decoders(place, asked)
     if "reprocess" in asked.only:
         say("reprocess")
         results.reprocess = _reprocess(place, asked)
@@ -143,6 +147,14 @@ def _reprocess(place: Place, asked: argparse.Namespace) -> list[dict[str, Any]]:
         with spark_session(Settings(home=Path(made) / "home")) as spark:
             count = reprocess.expected(asked.per_hour)
             return reprocess.measure_all(spark, archives, count, max(asked.runs, 3), warm_up=3)
+
+
+def _decoders(place: Place, asked: argparse.Namespace) -> list[dict[str, Any]]:
+    with (
+        tempfile.TemporaryDirectory(dir=place.folder) as home,
+        spark_session(Settings(home=Path(home), master="local[*]")) as spark,
+    ):
+        return decoders.measure_all(spark, asked.records, max(asked.runs, 3))
 
 
 def _machine() -> dict[str, Any]:

@@ -36,7 +36,25 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-Value = Mapping[str, Any] | bytes | None
+
+@dataclass(frozen=True)
+class InputRecord:
+    """A record with more than a value.
+
+    Attributes:
+        value: A mapping, which is written as JSON, or bytes; None for a tombstone.
+        key: Its key.
+        headers: Its headers.
+        timestamp: Its timestamp in Kafka; None for now.
+    """
+
+    value: Mapping[str, Any] | bytes | None
+    key: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    timestamp: datetime | None = None
+
+
+Value = Mapping[str, Any] | bytes | None | InputRecord
 
 
 class Marker(Enum):
@@ -87,7 +105,8 @@ def run_batches(
     Args:
         spark: A session; the pipeline runs in a session derived from it.
         pipeline: The pipeline to test.
-        batches: The values of the records of each batch: a mapping is written as JSON, bytes are taken as they are.
+        batches: The values of the records of each batch: a mapping is written as JSON, bytes are taken as they are, an
+            `InputRecord` may have a key, headers and a timestamp.
             EMPTY is a batch without records; CRASH lets the batch in front of it be replayed.
         checkpoint: A new folder for the query's checkpoint, which is kept; None to keep none.
 
@@ -179,22 +198,24 @@ def records_table(topic: str, first: int, values: Sequence[Value]) -> "pa.Table"
     Args:
         topic: Their topic; all are of its partition 0.
         first: The offset of the first one.
-        values: A mapping is written as JSON, bytes are taken as they are.
+        values: A mapping is written as JSON, bytes are taken as they are, an `InputRecord` may have a key and headers.
     """
     import pyarrow as pa
 
-    encoded = [json.dumps(value).encode() if isinstance(value, Mapping) else value for value in values]
-    count = len(encoded)
+    rows = [value if isinstance(value, InputRecord) else InputRecord(value) for value in values]
+    encoded = [json.dumps(row.value).encode() if isinstance(row.value, Mapping) else row.value for row in rows]
+    headers = [[{"key": name, "value": data} for name, data in row.headers] or None for row in rows]
+    count, now = len(encoded), datetime.now(timezone.utc)
     return pa.table(
         {
             "topic": pa.array([topic] * count, pa.string()),
             "partition": pa.array([0] * count, pa.int32()),
             "offset": pa.array(range(first, first + count), pa.int64()),
-            "timestamp": pa.array([datetime.now(timezone.utc)] * count, pa.timestamp("us", tz="UTC")),
+            "timestamp": pa.array([row.timestamp or now for row in rows], pa.timestamp("us", tz="UTC")),
             "timestamp_type": pa.array([0] * count, pa.int32()),
-            "key": pa.array([None] * count, pa.binary()),
+            "key": pa.array([row.key for row in rows], pa.binary()),
             "value": pa.array(encoded, pa.binary()),
-            "headers": pa.array([None] * count, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+            "headers": pa.array(headers, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
         }
     )
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from respool.archive.high_water import ArchivedOffsets, catch_up, read_archived_offsets
 from respool.archive.table import KEY, PARTITION_COLUMNS, DecoderIdentity, create, locate, read, to_archive
-from respool.decoders.json import JsonDecoder
+from respool.decoders.protocol import Decoder
 from respool.errors import PipelineError
 from respool.identity import Identity
 from respool.kafka.cluster import KafkaCluster
@@ -25,7 +25,7 @@ _SPARK = {"spark.sql.maxConcurrentOutputFileWriters": "8"}
 
 
 def archive_topic(
-    name: str, topic: str, decoder: JsonDecoder, *, table: str | None = None, timezone: str = "UTC"
+    name: str, topic: str, decoder: Decoder, *, table: str | None = None, timezone: str = "UTC"
 ) -> Pipeline:
     """Return a pipeline that archives a topic; rejected records are archived too, and need no separate topic.
 
@@ -95,7 +95,7 @@ class ArchiveSink:
     """
 
     table: str
-    decoder: JsonDecoder
+    decoder: Decoder
     _runs: dict[str, _Run] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def with_suffix(self, suffix: str) -> "ArchiveSink":

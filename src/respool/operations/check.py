@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from respool.decoders import json
 from respool.errors import PipelineError, RespoolError
 from respool.kafka.cluster import KafkaCluster, check_embedded
 from respool.operations.context import settings_of
@@ -129,15 +128,8 @@ def _problems(pipeline: Pipeline) -> Iterator[str]:
         )
     if not callable(pipeline.transform):
         yield f"The transform of the pipeline {pipeline.name} is not a function. Give it one from events to results."
-    fields: list[str] | None = None
-    try:
-        for decoder in (pipeline.decode, getattr(sink, "decoder", None)):
-            if decoder is not None:
-                fields = json.check(decoder)
-    except PipelineError as error:
-        yield f"The pipeline {pipeline.name}: {error}"
     yield from _mode_problems(pipeline)
-    yield from _key_problems(pipeline, fields if pipeline.decode is not None else None)
+    yield from _key_problems(pipeline, pipeline.decode.check() if pipeline.decode is not None else None)
 
 
 def _mode_problems(pipeline: Pipeline) -> Iterator[str]:
@@ -190,7 +182,7 @@ def _doubts(pipeline: Pipeline) -> Iterator[str]:
     """Yield what looks like a mistake; only Spark knows which columns a transform returns."""
     if pipeline.decode is None:
         return
-    columns = [*json.check(pipeline.decode), *_declared(pipeline)]
+    columns = [*pipeline.decode.check(), *_declared(pipeline)]
     for name in getattr(pipeline.sink, "key", ()):
         near = did_you_mean(name, columns)
         if name not in columns and near:

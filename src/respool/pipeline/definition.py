@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from respool.decoders.json import JsonDecoder, decode
+from respool.decoders.protocol import Decoder, decode
 from respool.errors import PipelineError
 from respool.pipeline.results import Results, Sessions, Windows
 from respool.settings import check_timezone
@@ -53,7 +53,7 @@ class Pipeline:
     topic: str
     transform: "Callable[[DataFrame], DataFrame]"
     sink: Sink
-    decode: JsonDecoder | None = None
+    decode: Decoder | None = None
     summary: str = ""
     watermark: str | None = None
     output_mode: OutputMode = "append"
@@ -80,6 +80,8 @@ class Pipeline:
             raise PipelineError(f"The pipeline {self.name} is stateless: a watermark has no effect. Leave it out.")
         if self.watermark and self.decode is None:
             raise PipelineError(f"The pipeline {self.name} has a watermark but no decoder. Give it one, or neither.")
+        for decoder in (self.decode, getattr(self.sink, "decoder", None)):
+            self._check_decoder(decoder)
         check_timezone(self.timezone)
         if self.watermark is not None:
             spark_interval(self.watermark)
@@ -91,6 +93,19 @@ class Pipeline:
                 f"The pipeline {self.name} {kind}: its results cannot be windows or sessions of event time. "
                 "Leave `results` out, or give it a decoder and a state."
             )
+
+    def _check_decoder(self, decoder: object) -> None:
+        if decoder is None:
+            return
+        try:
+            if not isinstance(decoder, Decoder):
+                raise PipelineError(
+                    f"decode is a {type(decoder).__name__}, which is not a decoder: it lacks time_column or a "
+                    "method: check, columns, identity and decode. Use JsonDecoder or another decoder of respool."
+                )
+            decoder.check()
+        except PipelineError as error:
+            raise PipelineError(f"The pipeline {self.name}: {error}") from error
 
     @property
     def is_companion(self) -> bool:
@@ -107,7 +122,7 @@ class Pipeline:
         }
 
 
-def rejected(topic: str, decoders: Mapping[JsonDecoder, Sequence[str]]) -> Pipeline:
+def rejected(topic: str, decoders: Mapping[Decoder, Sequence[str]]) -> Pipeline:
     """Return the companion of pipelines that read `topic`: it keeps the records that any of their decoders rejects.
 
     Each record is kept once, however many decoders reject it.
@@ -116,7 +131,7 @@ def rejected(topic: str, decoders: Mapping[JsonDecoder, Sequence[str]]) -> Pipel
         topic: The topic.
         decoders: The decoders, each with the names of its pipelines.
     """
-    digests = sorted(_digest(f"{decoder.schema}\n{decoder.event_time}") for decoder in decoders)
+    digests = sorted(_digest(decoder.identity().text()) for decoder in decoders)
     return Pipeline(
         name=f"rejected-{topic}-{digests[0] if len(digests) == 1 else _digest(' '.join(digests))}",
         topic=topic,
@@ -126,7 +141,7 @@ def rejected(topic: str, decoders: Mapping[JsonDecoder, Sequence[str]]) -> Pipel
     )
 
 
-def _rejected_by_any(records: "DataFrame", decoders: Mapping[JsonDecoder, Sequence[str]]) -> "DataFrame":
+def _rejected_by_any(records: "DataFrame", decoders: Mapping[Decoder, Sequence[str]]) -> "DataFrame":
     """Return the rejected records: `rejected` has the reasons; `rejected_by` the pipelines, of several decoders."""
     if len(decoders) == 1:
         [decoder] = decoders

@@ -8,17 +8,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from respool.code_digest import collect_code, digest
 from respool.errors import CheckpointError, SettingsError
-from respool.identity import canonical_text, results_from_text
-from respool.pipeline.code_digest import collect_code, digest
+from respool.identity import Identity, canonical_json, canonical_text, results_from_text
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.results import text_of
 from respool.sinks.console import FunctionSink
+from respool.spark.sql import DdlError, canonical_ddl
 from respool.times import duration_text, parse_duration
 
 _SECRET_OPTION = re.compile(r"password|secret|token|key|sasl|credential", re.IGNORECASE)
 _SECRET_NAME = re.compile(r"passw|secret|token|credential|api_?key|private", re.IGNORECASE)
 _SECRET_VALUE = re.compile(r"(?:password|secret|token|credential)\w*[\"']?\s*[=:]|://[^/\s]*:[^/\s]*@", re.IGNORECASE)
+_FIELDS = "fields of events"
 _LONGEST = 200  # characters of a value that are shown
 
 
@@ -62,6 +64,8 @@ class Fingerprint:
                 f"The fingerprint of a pipeline cannot be read: expected 'code' and 'settings', found {facts!r:.80}."
             ) from error
         code, settings = parts
+        if _FIELDS in settings:
+            settings.setdefault("decoder", "json")  # earlier versions had no other decoder
         return Fingerprint(code, {name: _canonical(name, value) for name, value in settings.items()})
 
 
@@ -110,10 +114,12 @@ def _canonical(name: str, text: str) -> str:
     try:
         if name in ("watermark", "trigger"):
             return duration_text(parse_duration(text))
+        if name == _FIELDS:
+            return canonical_ddl(text)
         if name == "results" and (identity := results_from_text(text)) is not None:
             return text_of(identity)
-    except SettingsError:
-        pass  # a trigger of another kind
+    except (SettingsError, DdlError):
+        pass  # a trigger of another kind, a schema that only Spark can read
     return text
 
 
@@ -127,8 +133,7 @@ def _settings(pipeline: Pipeline) -> dict[str, str]:
         "trigger": pipeline.trigger,
         "records in a batch at most": pipeline.max_offsets_per_trigger,
         "stateless": "yes" if pipeline.stateless else "no",
-        "fields of events": decoder.schema if decoder else None,
-        "event time": decoder.event_time if decoder else None,
+        **(_decoder_settings(decoder.identity()) if decoder else {}),
         "results": results.describe() if results else None,
         "sink": f"{type(sink).__qualname__}, {sink.describe()}",
         "sink's key": ", ".join(getattr(sink, "key", ())) or None,
@@ -137,6 +142,13 @@ def _settings(pipeline: Pipeline) -> dict[str, str]:
     for name, value in pipeline.spark.items():
         settings[name] = _hidden(value) if _SECRET_OPTION.search(name) else _shown(name, value)
     return settings
+
+
+def _decoder_settings(decoder: Identity) -> dict[str, str]:
+    names = {"schema": _FIELDS, "event_time": "event time"}
+    texts = {name: value if isinstance(value, str) else canonical_json(value) for name, value in decoder.fields.items()}
+    texts = {name: text if name in names else _shown("", text) for name, text in texts.items()}
+    return {"decoder": decoder.kind, **{names.get(name, f"decoder's {name}"): text for name, text in texts.items()}}
 
 
 def _shown(name: str, text: str) -> str:

@@ -135,7 +135,7 @@ def _shared(comparison: Comparison, results: Windows | Sessions) -> list[str]:
         return list(results.key)
     decoder = comparison.computation.plan.pipeline.decode
     assert decoder is not None
-    fields = decoder.fields()
+    fields = decoder.check()
     return [name for name in comparison.sink.key if name in fields and name != results.column]
 
 
@@ -147,7 +147,7 @@ def _placed(comparison: Comparison, span: Span, names: list[str], results: Windo
     assert decoder is not None
     records = comparison.computation.placed_events(span).select(
         *("topic", "partition", "offset", "timestamp"),
-        F.col(f"event.{quote(decoder.event_time)}").alias("time"),
+        F.col(f"event.{quote(decoder.time_column)}").alias("time"),
         *[F.col(f"event.{quote(name)}").alias(f"event_{name}") for name in names],
     )
     if isinstance(results, Sessions):

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from typing_extensions import assert_never
 
 from respool.archive.reader import ArchiveReader
-from respool.decoders.json import decode
+from respool.decoders.protocol import decode_once
 from respool.errors import PipelineError
 from respool.pipeline.results import Sessions, Windows
 from respool.reprocessing.plan import ReprocessPlan, results_of
@@ -93,12 +92,10 @@ class Computation:
         decoder = self.plan.pipeline.decode
         assert decoder is not None
         records = self.reader.read(self.spark, span, self.plan.decoded_alike)
-        decoded = decode(records.where(F.col("topic") == self.plan.pipeline.topic), decoder)
-        # A filter that Spark pushes below the decoding would parse each record many times; `observe` prevents that.
-        decoded = decoded.observe(f"respool-{uuid4().hex}", F.count("rejected").alias("rejected"))
-        time = F.col(f"event.{quote(decoder.event_time)}")
+        decoded = decode_once(records.where(F.col("topic") == self.plan.pipeline.topic), decoder)
+        time = F.col(f"event.{quote(decoder.time_column)}")
         return decoded.where(
-            F.col("rejected").isNull() & (time >= timestamp(span.start)) & (time < timestamp(span.end))
+            F.col("event").isNotNull() & (time >= timestamp(span.start)) & (time < timestamp(span.end))
         )
 
     def _sessions(self, sessions: Sessions, span: Span, first: bool) -> "DataFrame":
@@ -106,7 +103,7 @@ class Computation:
         limits = self.reader.events
         assert decoder is not None
         assert limits is not None
-        return whole_sessions(sessions, decoder.event_time, self.events, span, limits, backward=first)
+        return whole_sessions(sessions, decoder.time_column, self.events, span, limits, backward=first)
 
 
 def check_windows(rows: "DataFrame", windows: Windows, pipeline: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from respool.decoders.json import JsonDecoder, decode_events
+from respool.decoders.protocol import Decoder, decode_events
 from respool.kafka.cluster import KafkaCluster
 from respool.kafka.records import read_stream
 from respool.locations import for_spark
@@ -58,7 +58,7 @@ def start_query(
 
     # Watermark
     if pipeline.decode is not None and pipeline.watermark is not None:
-        events = events.withWatermark(pipeline.decode.event_time, spark_interval(pipeline.watermark))
+        events = events.withWatermark(pipeline.decode.time_column, spark_interval(pipeline.watermark))
 
     # Transform. A stateless transform is applied to each batch below.
     results = events if pipeline.stateless else pipeline.transform(events)
@@ -85,8 +85,9 @@ def kafka_source(kafka: KafkaCluster, pipeline: Pipeline, limit: int | None = No
 
     def read(session: "SparkSession") -> "DataFrame":
         most = limit or pipeline.max_offsets_per_trigger
-        # A decoder reads values only; a pipeline without a decoder reads whole records.
-        return read_stream(session, kafka, pipeline.topic, most, headers=pipeline.decode is None)
+        # A pipeline without a decoder reads whole records.
+        headers = pipeline.decode is None or "headers" in pipeline.decode.columns()
+        return read_stream(session, kafka, pipeline.topic, most, headers=headers)
 
     return read
 
@@ -158,9 +159,9 @@ class Companions:
         return sorted({process for checkpoint in alone if (process := holder(checkpoint)) is not None})
 
 
-def decoders_by_topic(pipelines: Sequence[Pipeline]) -> dict[str, dict[JsonDecoder, list[str]]]:
+def decoders_by_topic(pipelines: Sequence[Pipeline]) -> dict[str, dict[Decoder, list[str]]]:
     """Return the decoders of pipelines by topic, each with the names of its pipelines."""
-    decoders: dict[str, dict[JsonDecoder, list[str]]] = {}
+    decoders: dict[str, dict[Decoder, list[str]]] = {}
     for pipeline in pipelines:
         if pipeline.decode is not None:
             decoders.setdefault(pipeline.topic, {}).setdefault(pipeline.decode, []).append(pipeline.name)

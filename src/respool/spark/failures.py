@@ -21,6 +21,8 @@ class Cause(Enum):
     TOPIC_GONE = "a topic is gone"
     DATA_LOSS = "records are no longer in Kafka"
     RECORD_TOO_LARGE = "a record is too large"
+    REGISTRY = "the schema registry does not answer"
+    REGISTRY_REFUSED = "the schema registry refuses"
     REFUSED = "Kafka refuses the credentials"
     CONCURRENT_QUERY = "another query writes to the checkpoint"
     STATE_MISMATCH = "the state is of other code"
@@ -36,6 +38,7 @@ class Cause(Enum):
 _TRANSIENT: dict[Cause, int | None] = {
     Cause.KAFKA: None,
     Cause.TOPIC_UNKNOWN: None,
+    Cause.REGISTRY: None,
     Cause.NETWORK: None,
     Cause.WORKER_START: 10,
     Cause.WORKER_LOST: 3,  # most often killed for its memory; a crash that the data causes would repeat for ever
@@ -43,6 +46,8 @@ _TRANSIENT: dict[Cause, int | None] = {
 
 # Messages of Spark and Kafka, in the order in which they are tried: an outer message often repeats inner messages.
 _PATTERNS: tuple[tuple[str, Cause], ...] = (
+    (r"respool\.Schemas\$RegistryUnreachable", Cause.REGISTRY),
+    (r"respool\.Schemas\$RegistryRefused", Cause.REGISTRY_REFUSED),
     (r"No space left on device|DISK_FULL|not enough space", Cause.DISK_FULL),
     (r"UnknownTopicOrPartitionException", Cause.TOPIC_GONE),
     (r"failOnDataLoss|OffsetOutOfRangeException", Cause.DATA_LOSS),
@@ -91,6 +96,8 @@ _MEANINGS: dict[Cause, str] = {
         "Records that it had not read yet are no longer in Kafka: the topic was recreated or its retention passed. "
         "To read the available records, {start_over}."
     ),
+    Cause.REGISTRY: f"The schema registry of its decoder does not answer. Check that it runs; {_RESUMES}",
+    Cause.REGISTRY_REFUSED: "The schema registry of its decoder refuses. Check the SchemaRegistry of the decoder.",
     Cause.RECORD_TOO_LARGE: (
         "A record is larger than its topic accepts. Raise max.message.bytes of the topic that it writes to."
     ),

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from respool.errors import SettingsError
@@ -358,3 +359,38 @@ class HadoopPath:
         with contextlib.closing(stream):
             text: str = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
             return text
+
+
+# Schemas
+
+
+class _SchemaSource:
+    """Implements `respool.SchemaSource`, of respool's own classes in the JVM."""
+
+    def __init__(self, find: Callable[[str, int], str]) -> None:
+        self.find = find
+
+    Java = SimpleNamespace(implements=["respool.SchemaSource"])
+
+
+_SERVED: list[tuple[Any, _SchemaSource]] = []  # the gateway, and what it calls
+
+
+def serve_schemas(find: Callable[[str, int], str]) -> None:
+    """Let respool's classes in the JVM look schemas up in this process.
+
+    Tested with Spark 4.2.0. Without it, decoders cannot use a schema registry.
+
+    Args:
+        find: Answers as `respool.SchemaSource` says.
+    """
+    from pyspark import SparkContext
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    gateway: Any = SparkContext._gateway
+    if any(served is gateway for served, _ in _SERVED):
+        return
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    source = _SchemaSource(find)
+    gateway.jvm.respool.Schemas.setSource(source)
+    _SERVED[:] = [(gateway, source)]

@@ -14,6 +14,7 @@ import pytest
 
 from respool.archive.high_water import read_archived_offsets
 from respool.archive.reader import ArchiveReader
+from respool.decoders.json import JsonDecoder
 from respool.errors import PipelineError, ReprocessError
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.results import Windows
@@ -242,7 +243,7 @@ def test_records_that_the_archive_rejected_are_decoded_again_by_another_decoder(
     good, without_visit = event(at("07:00:00")), event(at("07:01:00"))
     del without_visit["visit_id"]
     table = write_archive(spark, tmp_path, archived, [[good, without_visit, b"no JSON"]])
-    assert archived.decode is not None
+    assert isinstance(archived.decode, JsonDecoder)
     loose = replace(archived, decode=replace(archived.decode, schema="event_time TIMESTAMP, page STRING"))
     asked = span(at("07:00:00"), at("07:10:00"))
     assert counts(published(computation_of(spark, ReprocessRequest(archived, asked), table))) == {"07:00": 1}
