@@ -1,7 +1,7 @@
 """Values that are text, or bytes that are left as they are."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from respool.decoders.base import PARSED, Parsed, ValueDecoder
@@ -66,7 +66,7 @@ class RawDecoder(ValueDecoder):
 
     event_time: str = KAFKA_TIMESTAMP
     column: str = "value"
-    tombstones: Tombstones = "keep"
+    tombstones: Tombstones = field(default="keep", kw_only=True)
 
     KIND: ClassVar[str] = "raw"
 
