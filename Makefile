@@ -36,9 +36,13 @@ test: check ## Run all tests, on real brokers and real Sparks, in two processes
 # both processes end together.
 TESTS := tests/scenarios tests/kafka tests/spark tests/unit
 
+.PHONY: test-cluster
+test-cluster: $(STAMP) ## Run the tests on a standalone Spark cluster of two workers
+	$(BIN)/pytest tests/cluster
+
 .PHONY: bench
 bench: $(STAMP) ## Compare respool with other engines, and write a report (ARGS=--help lists the options)
-	$(BIN)/python -m benchmarks $(ARGS)
+	PYTHONPATH=tests $(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: chaos
 chaos: $(STAMP) ## Inject faults into running pipelines, and check that nothing is lost (ARGS="--seed 123 --minutes 5")
@@ -52,7 +56,8 @@ mutants: $(STAMP) ## Change the modules that differ from origin/main in small wa
 lock: $(STAMP) ## Write the pinned requirements again, from pyproject.toml
 	$(BIN)/uv pip compile $(LOCK) --group build -o requirements/build.txt
 	$(BIN)/uv pip compile $(LOCK) pyproject.toml --extra spark --group dev -o requirements/dev.txt
-	$(BIN)/uv pip compile $(LOCK) pyproject.toml --extra spark --extra s3 -c requirements/dev.txt -o requirements/run.txt
+	$(BIN)/uv pip compile $(LOCK) pyproject.toml --extra spark --extra s3 --extra registry -c requirements/dev.txt \
+		-o requirements/run.txt
 	$(BIN)/uv pip compile $(LOCK) --group mutants -o requirements/mutants.txt
 LOCK := --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-emit-index-url \
 	--custom-compile-command 'make lock'

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.decoders import AVRO, FLAT, NESTED
 from benchmarks.results import Results, spread
 
 _FLAT = 1.15
@@ -45,6 +46,7 @@ def goals(results: Results) -> list[Goal]:
         *_reprocess(results.reprocess),
         *_rewind(results.rewind),
         *_start(results.start),
+        *_decoders(results.decoders),
     ]
 
 
@@ -149,6 +151,17 @@ def _rewind(rows: Sequence[dict[str, Any]]) -> list[Goal]:
                 )
             )
     return goals
+
+
+def _decoders(rows: Sequence[dict[str, Any]]) -> list[Goal]:
+    rates = {row["format"]: row["rate"] for row in rows}
+    if not {FLAT, NESTED, AVRO} <= rates.keys():
+        return []
+    nested, avro = rates[NESTED] / rates[FLAT], rates[AVRO] / rates[NESTED]
+    return [
+        Goal("decoders", "nested and typed JSON at least 0.7 × the rate of flat text", f"{nested:.2f} ×", nested / 0.7),
+        Goal("decoders", "Avro at least as fast as the same events in JSON", f"{avro:.2f} ×", avro),
+    ]
 
 
 def _start(rows: Sequence[dict[str, Any]]) -> list[Goal]:

@@ -1,4 +1,4 @@
-"""respool runs a Spark Structured Streaming pipeline, and runs it again."""
+"""Rewind, fork, audit and reprocess Spark Structured Streaming queries, and run pipelines of your own."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from respool.checkpoint.summary import CheckpointSummary
     from respool.comparing.model import Cutoff
     from respool.comparing.report import DiffReport
+    from respool.decoders.avro import AvroDecoder
+    from respool.decoders.csv import CsvDecoder
+    from respool.decoders.function import FunctionDecoder
     from respool.decoders.json import JsonDecoder
+    from respool.decoders.protobuf import ProtobufDecoder
+    from respool.decoders.protocol import KAFKA_TIMESTAMP, Decoded, Decoder
+    from respool.decoders.registry import SchemaRegistry
+    from respool.decoders.text import RawDecoder, TextDecoder
     from respool.errors import (
         BatchUnavailableError,
         BrokerError,
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
         PipelineError,
         QueryError,
         Refusal,
+        RegistryUnreachable,
         ReprocessError,
         RespoolError,
         SettingsError,
@@ -45,13 +53,18 @@ if TYPE_CHECKING:
     from respool.operations.attach import Attachment, attach
     from respool.operations.check import DefinitionFinding, check
     from respool.operations.checkpoint import Checkpoint
-    from respool.operations.checkpoint_results import CheckpointReport, CheckpointStatus, PurgeResult
+    from respool.operations.checkpoint_results import (
+        CheckpointReport,
+        CheckpointStatus,
+        PurgeResult,
+        StateChoices,
+        StateQuery,
+    )
     from respool.operations.diff import diff
     from respool.operations.plans import InstallPlan, ResumePlan, RewindPlan, UndoPlan
     from respool.operations.reprocess import ReprocessPreview, ReprocessRun, audit, plan_reprocess, preview, reprocess
     from respool.operations.run import find_pipeline, load_settings, run, start
     from respool.operations.savepoints import Savepoint, SavepointReport, Savepoints
-    from respool.operations.state import StateChoices, StateQuery
     from respool.pipeline.definition import Pipeline
     from respool.pipeline.inputs import Input
     from respool.pipeline.job import find_job
@@ -72,12 +85,14 @@ if TYPE_CHECKING:
     from respool.sources.tables import DeltaSource, FileSource
 
 __all__ = [
+    "KAFKA_TIMESTAMP",
     "Archive",
     "ArchiveContents",
     "ArchiveReport",
     "ArrivalDependent",
     "Attachment",
     "AuditReport",
+    "AvroDecoder",
     "AvroFormat",
     "BatchProgress",
     "BatchUnavailableError",
@@ -94,8 +109,11 @@ __all__ = [
     "CheckpointSummary",
     "CompactionResult",
     "ConsoleSink",
+    "CsvDecoder",
     "Cutoff",
     "DamagedFileError",
+    "Decoded",
+    "Decoder",
     "DefinitionFinding",
     "DeltaSink",
     "DeltaSource",
@@ -106,6 +124,7 @@ __all__ = [
     "FileSink",
     "FileSource",
     "ForeignJournalError",
+    "FunctionDecoder",
     "FunctionSink",
     "Input",
     "InstallPlan",
@@ -117,10 +136,13 @@ __all__ = [
     "MachineError",
     "Pipeline",
     "PipelineError",
+    "ProtobufDecoder",
     "PurgeResult",
     "QueryError",
     "RateSource",
+    "RawDecoder",
     "Refusal",
+    "RegistryUnreachable",
     "RepairResult",
     "ReprocessError",
     "ReprocessPlan",
@@ -133,6 +155,7 @@ __all__ = [
     "Savepoint",
     "SavepointReport",
     "Savepoints",
+    "SchemaRegistry",
     "Sessions",
     "Settings",
     "SettingsError",
@@ -143,6 +166,7 @@ __all__ = [
     "StateQuery",
     "StateRows",
     "StoreError",
+    "TextDecoder",
     "TopicError",
     "UndoPlan",
     "UnfinishedChangeError",
@@ -174,6 +198,7 @@ _MODULES = {
     "Attachment": "operations.attach",
     "AuditReport": "reprocessing.audit_report",
     "AvroFormat": "sinks.avro",
+    "AvroDecoder": "decoders.avro",
     "BatchProgress": "running.progress",
     "BatchUnavailableError": "errors",
     "BrokerError": "errors",
@@ -184,13 +209,17 @@ _MODULES = {
     "CheckpointError": "errors",
     "CheckpointInUseError": "errors",
     "CheckpointNotFoundError": "errors",
-    "CompactionResult": "operations.archive",
     "CheckpointReport": "operations.checkpoint_results",
     "CheckpointStatus": "operations.checkpoint_results",
     "CheckpointSummary": "checkpoint.summary",
+    "CompactionResult": "operations.archive",
     "ConsoleSink": "sinks.console",
+    "CsvDecoder": "decoders.csv",
     "Cutoff": "comparing.model",
     "DamagedFileError": "errors",
+    "Decoded": "decoders.protocol",
+    "Decoder": "decoders.protocol",
+    "DefinitionFinding": "operations.check",
     "DeltaSink": "sinks.delta",
     "DeltaSource": "sources.tables",
     "DiffError": "errors",
@@ -198,46 +227,52 @@ _MODULES = {
     "Events": "pipeline.results",
     "FileError": "errors",
     "FileSource": "sources.tables",
-    "DefinitionFinding": "operations.check",
     "ForeignJournalError": "errors",
     "FileSink": "sinks.files",
+    "FunctionDecoder": "decoders.function",
     "FunctionSink": "sinks.console",
     "Input": "pipeline.inputs",
     "InstallPlan": "operations.plans",
     "Journal": "checkpoint.journal.steps",
     "JsonDecoder": "decoders.json",
     "JdbcSink": "sinks.postgres.sink",
+    "KAFKA_TIMESTAMP": "decoders.protocol",
     "KafkaSink": "sinks.kafka",
     "KafkaSource": "sources.kafka",
     "MachineError": "errors",
     "Pipeline": "pipeline.definition",
     "PipelineError": "errors",
+    "ProtobufDecoder": "decoders.protobuf",
     "PurgeResult": "operations.checkpoint_results",
     "QueryError": "errors",
     "RateSource": "sources.spark",
+    "RawDecoder": "decoders.text",
     "Refusal": "errors",
+    "RegistryUnreachable": "errors",
     "RepairResult": "operations.archive",
     "ReprocessError": "errors",
     "ReprocessPlan": "reprocessing.plan",
     "ReprocessPreview": "operations.reprocess",
     "ReprocessRun": "operations.reprocess",
     "RespoolError": "errors",
-    "Runner": "running.runner",
     "ResumePlan": "operations.plans",
     "RewindPlan": "operations.plans",
+    "Runner": "running.runner",
     "Savepoint": "operations.savepoints",
     "SavepointReport": "operations.savepoints",
     "Savepoints": "operations.savepoints",
+    "SchemaRegistry": "decoders.registry",
     "Sessions": "pipeline.results",
     "Settings": "settings",
     "SettingsError": "errors",
     "SinkError": "errors",
     "SinkUnreachable": "errors",
     "SparkSource": "sources.spark",
-    "StateChoices": "operations.state",
-    "StateQuery": "operations.state",
+    "StateChoices": "operations.checkpoint_results",
+    "StateQuery": "operations.checkpoint_results",
     "StateRows": "checkpoint.state.reader",
     "StoreError": "errors",
+    "TextDecoder": "decoders.text",
     "TopicError": "errors",
     "UndoPlan": "operations.plans",
     "UnfinishedChangeError": "errors",

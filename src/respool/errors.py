@@ -76,6 +76,21 @@ class BrokerUnreachable(BrokerError):
     """No broker of the cluster answered: waiting may help."""
 
 
+class RegistryUnreachable(RespoolError):
+    """A schema registry does not answer: waiting may help.
+
+    Attributes:
+        url: Its address.
+        reason: Why there is no answer.
+    """
+
+    def __init__(self, url: str, reason: str) -> None:
+        """Keep the fields."""
+        self.url = url
+        self.reason = reason
+        super().__init__(f"The schema registry {url} does not answer: {reason}. Check that it runs, and the address.")
+
+
 class TopicError(RespoolError):
     """A topic is missing, vanished or cannot be created."""
 

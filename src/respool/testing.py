@@ -6,7 +6,7 @@ with local_spark() as spark:
 
 Among the batches, `EMPTY` is a batch without records, in which a watermark that has advanced takes effect. `CRASH` ends
 the query after the batch in front of it was written and before Spark has recorded that, and restarts it: the batch is
-replayed. Both attempts are returned, and a sink that tells replays apart can be tested with both:
+replayed. Both attempts are returned, so that a sink that distinguishes replays can be tested with both:
 
     first, replayed = run_batches(spark, pipeline, [[{"event_time": "2025-09-04T07:00:00", …}], CRASH])
     assert first.rows == replayed.rows
@@ -27,11 +27,12 @@ from respool.kafka.cluster import NO_KAFKA
 from respool.kafka.records import SCHEMA
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.inputs import Input
+from respool.pipeline.session import pipeline_session
 from respool.running import progress
 from respool.running.dataflow import source_reader, start_query
 from respool.running.progress import BatchProgress
 from respool.settings import Settings
-from respool.spark.session import session_for, spark_session
+from respool.spark.session import spark_session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,12 +40,30 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
-Value = Mapping[str, Any] | bytes | None
+
+@dataclass(frozen=True)
+class InputRecord:
+    """A record with more than a value.
+
+    Attributes:
+        value: A mapping, which is written as JSON, or bytes; None for a tombstone.
+        key: Its key.
+        headers: Its headers.
+        timestamp: Its timestamp in Kafka; None for now.
+    """
+
+    value: Mapping[str, Any] | bytes | None
+    key: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    timestamp: datetime | None = None
+
+
+Value = Mapping[str, Any] | bytes | None | InputRecord
 _Values = Mapping[str, Sequence[Value]]
 
 
 class Marker(Enum):
-    """What else can stand among the batches of `run_batches`."""
+    """A marker among the batches of `run_batches`."""
 
     CRASH = "crash"
     EMPTY = "empty"
@@ -59,8 +78,8 @@ class BatchResult:
     """One micro-batch that ran.
 
     Attributes:
-        batch: Its id. A batch without records runs too when the watermark has moved on.
-        rows: What it emitted, in no certain order; times are aware.
+        batch: Its id. A batch without records runs too when the watermark has advanced.
+        rows: What it emitted, in no particular order; times are aware.
         watermark: Its watermark; None while there is none.
         late_rows: Rows that the watermark dropped in it.
         rejected: Records that did not decode.
@@ -75,7 +94,7 @@ class BatchResult:
 
 @contextmanager
 def local_spark() -> "Iterator[SparkSession]":
-    """Start a small Spark of its own for the length of a `with` block; one for all tests is enough."""
+    """Start a small, separate Spark for the length of a `with` block; a single one is enough for all tests."""
     with tempfile.TemporaryDirectory(prefix="respool-") as home, spark_session(Settings(home=Path(home))) as spark:
         yield spark
 
@@ -92,7 +111,8 @@ def run_batches(
     Args:
         spark: A session; the pipeline runs in a session derived from it.
         pipeline: The pipeline to test.
-        batches: The values of the records of each batch: a mapping is written as JSON, bytes are taken as they are.
+        batches: The values of the records of each batch: a mapping is written as JSON, bytes are taken as they are, an
+            `InputRecord` may have a key, headers and a timestamp.
             EMPTY is a batch without records; CRASH lets the batch in front of it be replayed. For a pipeline with
             several inputs, a batch has the values by the name of the input; rows of another source than Kafka are
             mappings of its columns.
@@ -104,10 +124,10 @@ def run_batches(
         a second result of the same batch for each CRASH.
     """
     if batches and batches[0] is CRASH:
-        raise UsageError("CRASH stands behind the batch that is to be replayed; expected a batch in front of it")
+        raise UsageError("CRASH replays the batch before it; expected a batch before the first CRASH")
     with tempfile.TemporaryDirectory(prefix="respool-") as folder:
         source = Path(folder) / "records"
-        session = session_for(spark, pipeline.timezone, pipeline.spark)
+        session = pipeline_session(spark, pipeline)
         written = {name: _Written(source / name, each) for name, each in pipeline.streams.items() if not each.static}
         stream = _Stream(session, pipeline, source, checkpoint or Path(folder) / "checkpoint", tables or {})
         try:
@@ -138,7 +158,7 @@ class _Stream:
 
     Attributes:
         query: The running query.
-        emitted: What each batch has emitted, in order; a replayed batch is there again.
+        emitted: What each batch has emitted, in order; a replayed batch is listed again.
         progress: What Spark has reported of each batch.
     """
 
@@ -246,21 +266,23 @@ def records_table(topic: str, first: int, values: Sequence[Value]) -> "pa.Table"
     Args:
         topic: Their topic; all are of its partition 0.
         first: The offset of the first one.
-        values: A mapping is written as JSON, bytes are taken as they are.
+        values: A mapping is written as JSON, bytes are taken as they are, an `InputRecord` may have a key and headers.
     """
     import pyarrow as pa
 
-    encoded = [json.dumps(value).encode() if isinstance(value, Mapping) else value for value in values]
-    count = len(encoded)
+    rows = [value if isinstance(value, InputRecord) else InputRecord(value) for value in values]
+    encoded = [json.dumps(row.value).encode() if isinstance(row.value, Mapping) else row.value for row in rows]
+    headers = [[{"key": name, "value": data} for name, data in row.headers] or None for row in rows]
+    count, now = len(encoded), datetime.now(timezone.utc)
     return pa.table(
         {
             "topic": pa.array([topic] * count, pa.string()),
             "partition": pa.array([0] * count, pa.int32()),
             "offset": pa.array(range(first, first + count), pa.int64()),
-            "timestamp": pa.array([datetime.now(timezone.utc)] * count, pa.timestamp("us", tz="UTC")),
+            "timestamp": pa.array([row.timestamp or now for row in rows], pa.timestamp("us", tz="UTC")),
             "timestamp_type": pa.array([0] * count, pa.int32()),
-            "key": pa.array([None] * count, pa.binary()),
+            "key": pa.array([row.key for row in rows], pa.binary()),
             "value": pa.array(encoded, pa.binary()),
-            "headers": pa.array([None] * count, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+            "headers": pa.array(headers, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
         }
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from respool.archive.high_water import ArchivedOffsets, catch_up, read_archived_offsets
 from respool.archive.table import KEY, PARTITION_COLUMNS, DecoderIdentity, create, locate, read, to_archive
-from respool.decoders.json import JsonDecoder
+from respool.decoders.protocol import Decoder
 from respool.errors import PipelineError
 from respool.identity import Identity
 from respool.kafka.cluster import KafkaCluster
@@ -26,7 +26,7 @@ _SPARK = {"spark.sql.maxConcurrentOutputFileWriters": "8"}
 
 
 def archive_topic(
-    name: str, topic: str | KafkaSource, decoder: JsonDecoder, *, table: str | None = None, timezone: str = "UTC"
+    name: str, topic: str | KafkaSource, decoder: Decoder, *, table: str | None = None, timezone: str = "UTC"
 ) -> Pipeline:
     """Return a pipeline that archives topics; rejected records are archived too, and need no separate topic.
 
@@ -89,7 +89,7 @@ def archive_pipeline(pipeline: Pipeline, input: str | None = None) -> Pipeline:
 
 @dataclass(frozen=True)
 class _Run:
-    """What the sink keeps for a run of a query from batch to batch.
+    """What the sink remembers from batch to batch in a run of a query.
 
     Attributes:
         archived: The highest archived offsets at the last batch.
@@ -113,7 +113,7 @@ class ArchiveSink:
     """
 
     table: str
-    decoder: JsonDecoder
+    decoder: Decoder
     _runs: dict[str, _Run] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def with_suffix(self, suffix: str) -> "ArchiveSink":

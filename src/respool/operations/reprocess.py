@@ -142,7 +142,7 @@ def plan_reprocess(
     from respool.archive.reader import ArchiveReader
     from respool.archive.table import locate, require
     from respool.operations.check import check_settings
-    from respool.reprocessing.live import read_live, topic_of
+    from respool.reprocessing.live import archive_of, read_live
     from respool.reprocessing.plan import ReprocessRequest, make_plan, results_of
     from respool.times import parse_span
 
@@ -154,7 +154,7 @@ def plan_reprocess(
     with _within_the_calendar(first, last, slice):
         asked = parse_span(first, last, ZoneInfo(pipeline.timezone))
     request = ReprocessRequest(pipeline, asked, allow_open, allow_partial, slice, settings)
-    table = locate(archive or pipeline.archive or f"{topic_of(pipeline)}_table", settings)
+    table = locate(archive or archive_of(pipeline), settings)
     require(table)
     live = read_live(checkpoint or settings.checkpoint_of(pipeline.name), pipeline)
     with _within_the_calendar(first, last, slice):
@@ -241,14 +241,14 @@ def reprocess(
         job, manifest = begin(plan, active, kafka, runs, output, run_id, note)
         if manifest.done:
             note(
-                f"Going on with the run {manifest.run}, on version {manifest.version} of the archive: "
+                f"Resuming the run {manifest.run}, on version {manifest.version} of the archive: "
                 f"{manifest.done:,} of {manifest.slices:,} slices are done. To start another, name it with --run-id."
             )
         settled = _announce(job.plan, job.to, on_plan)
         try:
             finished = compute(job, manifest, runs, _on_slice(on_progress, settled))
         except KeyboardInterrupt:
-            note(f"Stopped. The same command continues; so does --run-id {manifest.run}.")
+            note(f"Stopped. Resume with the same command, or with --run-id {manifest.run}.")
             raise
         return ReprocessRun(settled, finished.run, finished.results, finished.withdrawn, job.reader.was_read())
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from respool.decoders.json import JsonDecoder, decode
+from respool.decoders.protocol import Decoder, decode
 from respool.errors import PipelineError
 from respool.pipeline import soundness
 from respool.pipeline.inputs import Input, check_duration
@@ -74,7 +74,7 @@ class Pipeline:
     topic: str | None = None
     transform: "Callable[..., DataFrame]" = unchanged
     sink: Sink = _REQUIRED
-    decode: JsonDecoder | None = None
+    decode: Decoder | None = None
     summary: str = ""
     watermark: str | None = None
     output_mode: OutputMode = "append"
@@ -197,7 +197,7 @@ class Pipeline:
         }
 
 
-def rejected(topic: str, decoders: Mapping[JsonDecoder, Sequence[str]], source: KafkaSource | None = None) -> Pipeline:
+def rejected(topic: str, decoders: Mapping[Decoder, Sequence[str]], source: KafkaSource | None = None) -> Pipeline:
     """Return the companion of pipelines that read `topic`: it keeps the records that any of their decoders rejects.
 
     Each record is kept once, however many decoders reject it.
@@ -207,7 +207,7 @@ def rejected(topic: str, decoders: Mapping[JsonDecoder, Sequence[str]], source: 
         decoders: The decoders, each with the names of its pipelines.
         source: The topic as a source, where the pipelines do not start at its earliest offset.
     """
-    digests = sorted(_digest(f"{decoder.schema}\n{decoder.event_time}") for decoder in decoders)
+    digests = sorted(_digest(decoder.identity().text()) for decoder in decoders)
     return Pipeline(
         name=f"rejected-{topic}-{digests[0] if len(digests) == 1 else _digest(' '.join(digests))}",
         source=source or KafkaSource(topic),
@@ -217,7 +217,7 @@ def rejected(topic: str, decoders: Mapping[JsonDecoder, Sequence[str]], source: 
     )
 
 
-def _rejected_by_any(records: "DataFrame", decoders: Mapping[JsonDecoder, Sequence[str]]) -> "DataFrame":
+def _rejected_by_any(records: "DataFrame", decoders: Mapping[Decoder, Sequence[str]]) -> "DataFrame":
     """Return the rejected records: `rejected` has the reasons; `rejected_by` the pipelines, of several decoders."""
     if len(decoders) == 1:
         [decoder] = decoders

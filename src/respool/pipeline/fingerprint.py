@@ -8,20 +8,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from respool.code_digest import collect_code, digest
 from respool.errors import CheckpointError, SettingsError
-from respool.identity import canonical_text, results_from_text
-from respool.pipeline.code_digest import collect_code, digest
+from respool.identity import Identity, canonical_json, canonical_text, results_from_text
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.inputs import Input
 from respool.pipeline.job import JobPipeline
 from respool.pipeline.results import text_of
 from respool.sinks.console import FunctionSink
 from respool.sources.kafka import KafkaSource
+from respool.spark.sql import DdlError, canonical_ddl
 from respool.times import duration_text, parse_duration
 
 _SECRET_OPTION = re.compile(r"password|secret|token|key|sasl|credential", re.IGNORECASE)
 _SECRET_NAME = re.compile(r"passw|secret|token|credential|api_?key|private", re.IGNORECASE)
 _SECRET_VALUE = re.compile(r"(?:password|secret|token|credential)\w*[\"']?\s*[=:]|://[^/\s]*:[^/\s]*@", re.IGNORECASE)
+_FIELDS = "fields of events"
 _LONGEST = 200  # characters of a value that are shown
 
 
@@ -65,6 +67,8 @@ class Fingerprint:
                 f"The fingerprint of a pipeline cannot be read: expected 'code' and 'settings', found {facts!r:.80}."
             ) from error
         code, settings = parts
+        if _FIELDS in settings:
+            settings.setdefault("decoder", "json")  # earlier versions had no other decoder
         return Fingerprint(code, {name: _canonical(name, value) for name, value in settings.items()})
 
 
@@ -114,10 +118,12 @@ def _canonical(name: str, text: str) -> str:
     try:
         if name in ("watermark", "trigger"):
             return duration_text(parse_duration(text))
+        if name == _FIELDS:
+            return canonical_ddl(text)
         if name == "results" and (identity := results_from_text(text)) is not None:
             return text_of(identity)
-    except SettingsError:
-        pass  # a trigger of another kind
+    except (SettingsError, DdlError):
+        pass  # a trigger of another kind, a schema that only Spark can read
     return text
 
 
@@ -150,9 +156,9 @@ def _input_settings(each: Input) -> dict[str, object]:
     source, decoder = each.source, each.decode
     values: dict[str, object] = {
         "watermark": each.watermark,
-        "fields of events": decoder.schema if decoder else None,
         "event time": each.time_column,
         "static": "yes" if each.static else None,
+        **(_decoder_settings(decoder.identity()) if decoder is not None else {}),
     }
     if isinstance(source, KafkaSource):
         values["topic"] = source.reads()
@@ -163,6 +169,13 @@ def _input_settings(each: Input) -> dict[str, object]:
     for name, value in getattr(source, "options", {}).items():
         values[f"option {name}"] = _hidden(value) if _SECRET_OPTION.search(name) else _shown(name, value)
     return values
+
+
+def _decoder_settings(decoder: Identity) -> dict[str, str]:
+    names = {"schema": _FIELDS, "event_time": "event time"}
+    texts = {name: value if isinstance(value, str) else canonical_json(value) for name, value in decoder.fields.items()}
+    texts = {name: text if name in names else _shown("", text) for name, text in texts.items()}
+    return {"decoder": decoder.kind, **{names.get(name, f"decoder's {name}"): text for name, text in texts.items()}}
 
 
 def _shown(name: str, text: str) -> str:

@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from respool.decoders.json import JsonDecoder
+from respool.decoders.protocol import Decoder
 from respool.errors import PipelineError, SettingsError
 from respool.sources.kafka import KafkaSource
 from respool.sources.protocol import Source, TableSource
@@ -51,7 +51,7 @@ class Input:
     """
 
     source: Source
-    decode: JsonDecoder | None = None
+    decode: Decoder | None = None
     watermark: str | None = None
     event_time: str | None = None
     static: bool = False
@@ -63,6 +63,11 @@ class Input:
             raise PipelineError(
                 f"source is a {type(self.source).__name__}, which is not a source: it lacks one of the methods "
                 "describe, identity and stream. Use KafkaSource, DeltaSource, FileSource, RateSource or SparkSource."
+            )
+        if self.decode is not None and not isinstance(self.decode, Decoder):
+            raise PipelineError(
+                f"decode is a {type(self.decode).__name__}, which is not a decoder: it lacks time_column or a method: "
+                "check, columns, identity and decode. Use JsonDecoder or another decoder of respool."
             )
         if self.decode is not None and not isinstance(self.source, KafkaSource):
             raise PipelineError(
@@ -119,7 +124,7 @@ class Input:
     @property
     def time_column(self) -> str | None:
         """The column of the event time; None when there is none."""
-        return self.event_time if self.decode is None else self.decode.event_time
+        return self.event_time if self.decode is None else self.decode.time_column
 
     @property
     def kafka(self) -> KafkaSource | None:
@@ -132,12 +137,10 @@ class Input:
 
     def fields(self) -> list[str] | None:
         """Return the names of its columns, as far as they are known without Spark."""
-        from respool.decoders import json
-
         if _built_in.get():
             return None
         if self.decode is not None:
-            return json.check(self.decode)
+            return self.decode.check()
         schema = self.known_schema()
         return None if schema is None else schema.names
 

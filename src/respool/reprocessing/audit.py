@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from respool.checkpoint.snapshot import ends_of_batches
 from respool.errors import ReprocessError
 from respool.pipeline.results import Events, Recomputable, Sessions, Windows
+from respool.pipeline.session import pipeline_session
 from respool.reprocessing.audit_report import AuditDifference, AuditReport
 from respool.reprocessing.comparison import DIFFERENT, Comparison, changes, keyed
 from respool.reprocessing.computation import Computation
 from respool.reprocessing.job import OnSlice, ReprocessJob, kept_slice
-from respool.reprocessing.live import topic_of
+from respool.reprocessing.live import decoder_of, topic_of
 from respool.reprocessing.plan import results_of
 from respool.reprocessing.target import ResultTarget, target_of
 from respool.sinks.protocol import WriteContext
-from respool.spark.session import session_for
 from respool.spark.sql import quote
 from respool.times import EPOCH, Span
 
@@ -39,7 +39,7 @@ def audit(job: ReprocessJob, most: int, fix: str | None, on_slice: OnSlice) -> A
         on_slice: Called after each slice.
     """
     pipeline = job.plan.pipeline
-    session = session_for(job.spark, pipeline.timezone, pipeline.spark)
+    session = pipeline_session(job.spark, pipeline)
     computation = Computation(session, job.plan, job.reader)
     write = WriteContext(pipeline.name, None, job.require_kafka(), job.settings, fix)
     sink = keyed(pipeline.sink, job.plan)
@@ -134,9 +134,8 @@ def _shared(comparison: Comparison, results: Recomputable) -> list[str]:
     """Return the columns that a result shares with its events."""
     if isinstance(results, Sessions):
         return list(results.key)
-    decoder = comparison.computation.plan.pipeline.decode
-    assert decoder is not None
-    fields = decoder.fields()
+    decoder = decoder_of(comparison.computation.plan.pipeline)
+    fields = decoder.check()
     return [name for name in comparison.sink.key if name in fields and name != results.column]
 
 
@@ -144,11 +143,10 @@ def _placed(comparison: Comparison, span: Span, names: list[str], results: Recom
     """Return the records of a span with the shared columns, and the starts of their windows."""
     from pyspark.sql import functions as F
 
-    decoder = comparison.computation.plan.pipeline.decode
-    assert decoder is not None
+    decoder = decoder_of(comparison.computation.plan.pipeline)
     records = comparison.computation.placed_events(span).select(
         *("topic", "partition", "offset", "timestamp"),
-        F.col(f"event.{quote(decoder.event_time)}").alias("time"),
+        F.col(f"event.{quote(decoder.time_column)}").alias("time"),
         *[F.col(f"event.{quote(name)}").alias(f"event_{name}") for name in names],
     )
     if not isinstance(results, Windows):

@@ -14,6 +14,7 @@ from respool.sinks.protocol import is_among
 from respool.storage.open import open_reader
 
 if TYPE_CHECKING:
+    from respool.decoders.protocol import Decoder
     from respool.pipeline.definition import Pipeline
 
 
@@ -41,6 +42,23 @@ def topic_of(pipeline: "Pipeline") -> str:
     raise ReprocessError(
         f"The pipeline {pipeline.name} cannot be reprocessed: it reads {pipeline.reads}. Expected a pipeline that "
         "reads one Kafka topic by its name, since only that has an archive."
+    )
+
+
+def archive_of(pipeline: "Pipeline") -> str:
+    """Return the archive of the topic that a pipeline reads."""
+    own = next((each.archive for each in pipeline.streams.values() if each.kafka is not None), None)
+    return own or f"{topic_of(pipeline)}_table"
+
+
+def decoder_of(pipeline: "Pipeline") -> "Decoder":
+    """Return the decoder of a pipeline that reads one topic; raise ReprocessError when it has none."""
+    decoders = [each.decode for each in pipeline.streams.values() if each.kafka is not None]
+    if len(decoders) == 1 and decoders[0] is not None:
+        return decoders[0]
+    raise ReprocessError(
+        f"The pipeline {pipeline.name} cannot be reprocessed: its records have no decoder, so they have no event time. "
+        "Give it one."
     )
 
 

@@ -11,7 +11,7 @@ from respool.archive.table import DecoderIdentity, Size
 from respool.errors import ReprocessError
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.results import ArrivalDependent, Events, Recomputable, Sessions, Windows
-from respool.reprocessing.live import LiveQuery
+from respool.reprocessing.live import LiveQuery, decoder_of
 from respool.settings import Settings
 from respool.text import size as size_text
 from respool.times import Span, time_text
@@ -156,7 +156,7 @@ class ReprocessPlan:
         return self.closed or _NEVER
 
     def notes(self) -> list[str]:
-        """Return what else the user should know."""
+        """Return remarks for the user."""
         notes = []
         if self.live is None:
             notes.append("No live query of this pipeline has run here, so it was not checked that the span is closed.")
@@ -194,8 +194,7 @@ def make_plan(request: ReprocessRequest, reader: ArchiveReader, live: LiveQuery 
     """Return the plan of a request; raise ReprocessError or PipelineError when it is refused."""
     pipeline, asked = request.pipeline, request.asked
     results = results_of(pipeline)
-    assert pipeline.decode is not None
-    mine = DecoderIdentity.of(pipeline.decode, pipeline.timezone)
+    mine = DecoderIdentity.of(decoder_of(pipeline), pipeline.timezone)
     if reader.reading is not None:
         reader.reading.check(reader.table, mine)
     if isinstance(results, Windows):

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from respool.decoders.json import JsonDecoder, decode_events
+from respool.decoders.protocol import Decoder, decode_events
 from respool.errors import PipelineError
 from respool.kafka.cluster import KafkaCluster
 from respool.locations import absolute, for_spark
@@ -21,6 +21,7 @@ from respool.settings import Settings
 from respool.sinks.protocol import WriteContext, check_columns
 from respool.sources.kafka import KafkaSource
 from respool.sources.protocol import ReadContext, TableSource
+from respool.spark import internals
 from respool.spark.internals import writer_facts
 from respool.storage.lease import hold, holder
 from respool.times import spark_interval
@@ -82,7 +83,8 @@ def start_query(
 
     # Sink
     def write_batch(frame: "DataFrame", batch: int) -> None:
-        write(pipeline.compute(dict.fromkeys(events, frame)) if pipeline.stateless else frame, batch)
+        with internals.short_errors():
+            write(pipeline.compute(dict.fromkeys(events, frame)) if pipeline.stateless else frame, batch)
 
     writer = results.writeStream.queryName(pipeline.name).outputMode(pipeline.output_mode)
     writer = writer.option("checkpointLocation", for_spark(checkpoint)).trigger(**trigger)
@@ -148,9 +150,9 @@ def source_reader(kafka: KafkaCluster, pipeline: Pipeline, settings: Settings, l
     """
 
     def read(session: "SparkSession", name: str, each: Input) -> "DataFrame":
-        # A decoder reads values only; a pipeline without a decoder reads whole records.
-        most = limit or pipeline.max_offsets_per_trigger
-        context = ReadContext(kafka, settings, most, headers=each.decode is None)
+        # A pipeline without a decoder reads whole records.
+        headers = each.decode is None or "headers" in each.decode.columns()
+        context = ReadContext(kafka, settings, limit or pipeline.max_offsets_per_trigger, headers=headers)
         if each.static:
             assert isinstance(each.source, TableSource)
             return each.source.table_rows(session, context)
@@ -212,8 +214,8 @@ class Companions:
             for each in pipeline.streams.values()
             if each.kafka is not None and each.decode is not None
         ]
-        self._kept: set[tuple[str, JsonDecoder]] = set()
-        self._topics: dict[str, dict[JsonDecoder, list[str]]] = {}
+        self._kept: set[tuple[str, Decoder]] = set()
+        self._topics: dict[str, dict[Decoder, list[str]]] = {}
         self._listed: float | None = None
 
     def topics(self) -> list[str]:
@@ -248,7 +250,7 @@ class Companions:
         alone = (self._checkpoint_of(rejected(topic, {decoder: ()})) for decoder in self._open(topic))
         return sorted({process for checkpoint in alone if (process := holder(checkpoint)) is not None})
 
-    def _open(self, topic: str) -> dict[JsonDecoder, list[str]]:
+    def _open(self, topic: str) -> dict[Decoder, list[str]]:
         decoders = self._topics[topic]
         return {decoder: names for decoder, names in decoders.items() if (topic, decoder) not in self._kept}
 
@@ -264,10 +266,10 @@ class Companions:
 
 
 def decoders_by_topic(
-    inputs: Iterable[tuple[str, KafkaSource, JsonDecoder]], kafka: KafkaCluster
-) -> dict[str, dict[JsonDecoder, list[str]]]:
+    inputs: Iterable[tuple[str, KafkaSource, Decoder]], kafka: KafkaCluster
+) -> dict[str, dict[Decoder, list[str]]]:
     """Return the decoders of inputs by topic, each with the names of its pipelines."""
-    decoders: dict[str, dict[JsonDecoder, list[str]]] = {}
+    decoders: dict[str, dict[Decoder, list[str]]] = {}
     for name, source, decoder in inputs:
         for topic in source.present(kafka):
             decoders.setdefault(topic, {}).setdefault(decoder, []).append(name)

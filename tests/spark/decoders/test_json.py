@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from respool.decoders.json import JsonDecoder, _parse_schema, _read, decode, decode_events
+from respool.decoders.json import JsonDecoder, _parse_schema, _read, _text_time
+from respool.decoders.protocol import decode, decode_events
 from respool.errors import PipelineError
-from respool.visits.events import VISIT
+from respool.visits.counts import VISIT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -308,7 +309,7 @@ def test_what_is_accepted_is_read_without_from_json(
     spark: "SparkSession", decoder: JsonDecoder, read: tuple[bytes, ...], left: tuple[bytes, ...]
 ) -> None:
     frame = spark.createDataFrame([(value,) for value in (*read, *left)], "value BINARY")
-    column = _read(spark, _parse_schema(decoder), decoder)
+    column = _read(spark, _text_time(_parse_schema(decoder), decoder))
     assert column is not None
     rows = frame.select(column.isNotNull().alias("read")).collect()
     assert [row.read for row in rows] == [True] * len(read) + [False] * len(left)
@@ -316,7 +317,7 @@ def test_what_is_accepted_is_read_without_from_json(
 
 def test_a_type_that_only_from_json_reads_leaves_all_to_it(spark: "SparkSession") -> None:
     decoder = JsonDecoder("clock TIMESTAMP_NTZ, at TIMESTAMP", "at")
-    assert _read(spark, _parse_schema(decoder), decoder) is None
+    assert _read(spark, _text_time(_parse_schema(decoder), decoder)) is None
     (row,) = decoded(spark, [b'{"clock": "2025-09-04T07:00:00", ' + TIME + b"}"], decoder)
     assert row.event.clock == datetime(2025, 9, 4, 7)  # noqa: DTZ001
 
@@ -402,7 +403,7 @@ def test_what_is_read_without_from_json_is_what_from_json_reads(
     rows = [repr(row) for row in decoded(spark, values, decoder)]  # as text, in which NaN is equal to itself
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("respool.decoders.json._READER", "respool.None")  # as in a JVM without the class
-        assert _read(spark, _parse_schema(decoder), decoder) is None
+        assert _read(spark, _text_time(_parse_schema(decoder), decoder)) is None
         for value, row, expected in zip(values, rows, decoded(spark, values, decoder), strict=True):
             assert row == repr(expected), value
 

@@ -14,6 +14,7 @@ import pytest
 
 from respool.archive.high_water import read_archived_offsets
 from respool.archive.reader import ArchiveReader
+from respool.decoders.json import JsonDecoder
 from respool.errors import PipelineError, ReprocessError
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.results import Events, Windows
@@ -27,9 +28,7 @@ from respool.settings import Settings
 from respool.sinks.kafka import KafkaSink
 from respool.testing import run_batches
 from respool.times import Span, parse_span
-from respool.visits.browsers import browser_stats_stateful
-from respool.visits.counts import count_windows, visit_counts
-from respool.visits.events import VISIT
+from respool.visits.counts import VISIT, browser_stats_stateful, count_windows, visit_counts
 from respool.visits.sessions import sessions
 from support.archive import NOW, computation_of, plan_of, write_archive, write_hours, write_part
 
@@ -217,7 +216,7 @@ def test_a_night_when_clocks_change_is_as_live(
 
 
 def upserted(pipeline: Pipeline, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What a consumer that upserts by key ends with."""
+    """The final rows of a consumer that upserts by key."""
     key: tuple[str, ...] = pipeline.sink.key  # type: ignore[attr-defined]
     latest: dict[str, dict[str, Any]] = {}
     for row in rows:
@@ -303,7 +302,7 @@ def test_records_that_the_archive_rejected_are_decoded_again_by_another_decoder(
     good, without_visit = event(at("07:00:00")), event(at("07:01:00"))
     del without_visit["visit_id"]
     table = write_archive(spark, tmp_path, archived, [[good, without_visit, b"no JSON"]])
-    assert archived.decode is not None
+    assert isinstance(archived.decode, JsonDecoder)
     loose = replace(archived, decode=replace(archived.decode, schema="event_time TIMESTAMP, page STRING"))
     asked = span(at("07:00:00"), at("07:10:00"))
     assert counts(published(computation_of(spark, ReprocessRequest(archived, asked), table))) == {"07:00": 1}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from respool import ConsoleSink, FileSource, Input, JsonDecoder, KafkaSource, Pipeline
 from respool.testing import CRASH, EMPTY, run_batches
-from respool.visits.events import ROCKSDB
+from respool.visits.counts import ROCKSDB
 
 if TYPE_CHECKING:
     import pandas as pd
