@@ -17,7 +17,8 @@ from respool.archive.reader import ArchiveReader
 from respool.decoders.json import JsonDecoder
 from respool.errors import PipelineError, ReprocessError
 from respool.pipeline.definition import Pipeline
-from respool.pipeline.results import Events, Windows
+from respool.pipeline.inputs import Input
+from respool.pipeline.results import Events, Sessions, Windows
 from respool.reprocessing.completeness import check_beginning, wait_until_archived
 from respool.reprocessing.computation import Computation, check_windows
 from respool.reprocessing.job import Preview, ReprocessJob, preview
@@ -26,6 +27,8 @@ from respool.reprocessing.plan import ReprocessRequest, make_plan, results_of
 from respool.sessions.rules import sessions_of
 from respool.settings import Settings
 from respool.sinks.kafka import KafkaSink
+from respool.sources.kafka import KafkaSource
+from respool.sources.tables import DeltaSource
 from respool.testing import run_batches
 from respool.times import Span, parse_span
 from respool.visits.counts import VISIT, browser_stats_stateful, count_windows, visit_counts
@@ -150,6 +153,53 @@ def test_results_of_single_events_are_computed_for_any_span_as_live(spark: "Spar
     # They are final at once: a live query without a watermark has not "closed" anything, and nothing waits for it.
     never = LiveQuery("here", 5, None, {0: 30})
     assert plan_of(request, table, never).closed_until(judge_open=False) is None
+
+
+def test_session_windows_of_spark_are_whole(spark: "SparkSession", tmp_path: Path) -> None:
+    def by_visit(events: Any) -> Any:
+        from pyspark.sql import functions as F
+
+        counted = events.groupBy("visit_id", F.session_window("event_time", "10 minutes")).count()
+        start, end = F.col("session_window.start"), F.col("session_window.end") - F.expr("INTERVAL 10 MINUTES")
+        return counted.select("visit_id", start.alias("session_start"), end.alias("session_end"), "count")
+
+    pipeline = Pipeline(
+        "by-visit",
+        "visits",
+        decode=VISIT,
+        watermark="10 minutes",
+        transform=by_visit,
+        sink=KafkaSink("by-visit", key=("visit_id", "session_start")),
+        results=Sessions("10 minutes", key=("visit_id",)),
+    )
+    values = [event(at(f"07:{minute:02}:00"), visit="v") for minute in (0, 8, 16, 40, 45)]
+    last = [event(at("09:00:00"), visit="last")]
+    live = [row for batch in run_batches(spark, pipeline, [values, last, last]) for row in batch.rows]
+    assert sorted(row["count"] for row in live) == [2, 3]
+    table = write_archive(spark, tmp_path, pipeline, [values, last])
+    request = ReprocessRequest(pipeline, span(at("07:10:00"), at("07:42:00")))
+    assert sorted(map(str, published(computation_of(spark, request, table)))) == sorted(map(str, live))
+
+
+def test_a_static_input_is_joined_with_the_archive(spark: "SparkSession", tmp_path: Path) -> None:
+    def named(visits: Any, pages: Any) -> Any:
+        return visits.join(pages, "page").select("visit_id", "event_time", "title")
+
+    titles = str(tmp_path / "pages")
+    spark.createDataFrame([("p", "Home")], "page STRING, title STRING").write.format("delta").save(titles)
+    inputs = {"visits": Input(KafkaSource("visits"), VISIT), "pages": Input(DeltaSource(titles), static=True)}
+    pipeline = Pipeline(
+        "named",
+        inputs=inputs,
+        transform=named,
+        sink=KafkaSink("named", key=("visit_id", "event_time")),
+        results=Events("event_time"),
+    )
+    values = [event(at(f"07:{minute:02}:00")) for minute in range(4)]
+    table = write_archive(spark, tmp_path, pipeline, [values])
+    request = ReprocessRequest(pipeline, span(at("07:01:00"), at("07:03:00")))
+    rows = published(computation_of(spark, request, table))
+    assert [(row["event_time"].minute, row["title"]) for row in rows] == [(1, "Home"), (2, "Home")]
 
 
 def test_results_of_a_join_read_the_events_within_its_interval(spark: "SparkSession", tmp_path: Path) -> None:
