@@ -292,6 +292,8 @@ class Runner:
 
     def _report_skipped(self, batch: BatchProgress) -> None:
         """Report records that a batch has skipped because Kafka no longer has them, as its pipeline allows."""
+        if not batch.offsets:
+            return
         pipeline = self._pipelines[batch.pipeline]
         ranges = {expired.place_of(name): offsets for name, offsets in batch.offsets.items()}
         names = expired.skippable(pipeline, {topic for topic, _ in ranges})
