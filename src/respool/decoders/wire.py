@@ -60,6 +60,12 @@ class WireDecoder(ValueDecoder):
                 f"classes: spark-submit --jars {JAR}"
             ) from error
         registry = "" if self.registry is None else self._serve(self.registry)
+        master = records.sparkSession.sparkContext.master
+        if registry and not master.startswith("local"):
+            raise MachineError(
+                f"The decoder's schema registry is asked by the process of the driver, and Spark's master is {master}, "
+                "whose executors are other processes. Use a master of local[…], or Avro with a writer_schema."
+            )
         config = json.dumps({**self._config(), "registry": registry}).encode()
         value = F.call_function(name, F.col("value"), F.lit(config))
         rejected = f"{PARSED}.{_REJECTED}"
