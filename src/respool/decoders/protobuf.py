@@ -32,9 +32,14 @@ class ProtobufDecoder(WireDecoder):
         event_time: The field with the event time: a google.protobuf.Timestamp, a number with `time_unit`, or ISO-8601
             text. A nested field is named `struct.field`; KAFKA_TIMESTAMP stands for the timestamp of the record.
 
-    >>> orders = respool.ProtobufDecoder.from_file("orders.desc", "shop.Order", event_time="ordered_at")
-    Traceback (most recent call last):
-    respool.errors.PipelineError: The descriptor set orders.desc cannot be read: …
+    >>> from google.protobuf import descriptor_pb2, timestamp_pb2
+    >>> descriptors = descriptor_pb2.FileDescriptorSet()
+    >>> timestamp_pb2.DESCRIPTOR.CopyToProto(descriptors.file.add())
+    >>> ticks = respool.ProtobufDecoder(
+    ...     descriptors.SerializeToString(), "google.protobuf.Timestamp", event_time="seconds", time_unit="seconds"
+    ... )
+    >>> ticks.check()
+    ['seconds', 'nanos']
     """
 
     descriptors: bytes = field(repr=False)

@@ -6,6 +6,7 @@ wrote the data in four bytes, the data. The registry is asked for an id once. Wh
 
 import hashlib
 import json
+import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -60,6 +61,12 @@ class WireDecoder(ValueDecoder):
                 f"classes: spark-submit --jars {JAR}"
             ) from error
         registry = "" if self.registry is None else self._serve(self.registry)
+        master = records.sparkSession.sparkContext.master
+        if registry and re.match(r"local(\[|$)", master) is None:
+            raise MachineError(
+                f"The decoder's schema registry is asked by the process of the driver, and Spark's master is {master}, "
+                "whose executors are other processes. Use a master of local[…], or Avro with a writer_schema."
+            )
         config = json.dumps({**self._config(), "registry": registry}).encode()
         value = F.call_function(name, F.col("value"), F.lit(config))
         rejected = f"{PARSED}.{_REJECTED}"

@@ -32,6 +32,7 @@ def failure(text: str) -> Failure:
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
+        ("failed due to: respool.Schemas$RegistryUnreachable: http://r does not answer", Cause.REGISTRY),
         (f"{KAFKA}TimeoutException: Timed out waiting for a node assignment. Call: listNodes", Cause.KAFKA),
         (f"{KAFKA}TimeoutException: Timeout of 60000ms expired before the position for in-0", Cause.KAFKA),
         (f"{KAFKA}TimeoutException: Expiring 20 record(s) for out-1:120000 ms has passed", Cause.KAFKA),
@@ -78,6 +79,7 @@ def test_what_may_pass_is_transient(text: str, cause: Cause) -> None:
         ("[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema", Cause.STATE_MISMATCH),
         ("Job 7 cancelled because SparkContext was shut down", Cause.APPLICATION_ENDED),
         ("Job aborted. All masters are unresponsive! Giving up.", Cause.APPLICATION_ENDED),
+        ("failed due to: respool.Schemas$RegistryRefused: refuses the credentials", Cause.REGISTRY_REFUSED),
         ("something new", Cause.UNKNOWN),
         ("", Cause.UNKNOWN),
     ],
