@@ -161,8 +161,10 @@ def test_new_batches_are_never_refused(written_to: str) -> None:
 def test_an_unknown_position_has_a_reason(written_to: str) -> None:
     position = position_of(written_to, [QUERY], 3, {"counts": {0: 7}}.__getitem__)
     assert position.output == written_to
-    reported = [position.offsets is not None, position.version is not None, position.unknown is not None]
-    assert reported == [written_to == "kafka:counts", written_to.startswith("delta:"), not any(reported[:2])]
+    reported = [position.offsets is not None, position.transactions is not None, position.unknown is not None]
+    records = written_to.startswith(("delta:", "files:"))
+    assert reported == [written_to == "kafka:counts", records, not any(reported[:2])]
+    assert (position.version is not None) == written_to.startswith("delta:")
 
 
 @pytest.mark.parametrize("kind", KINDS)
