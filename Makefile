@@ -36,9 +36,13 @@ test: check ## Run all tests, on real brokers and real Sparks, in two processes
 # both processes end together.
 TESTS := tests/scenarios tests/kafka tests/spark tests/unit
 
+.PHONY: test-cluster
+test-cluster: $(STAMP) ## Run the tests on a standalone Spark cluster of two workers
+	$(BIN)/pytest tests/cluster
+
 .PHONY: bench
 bench: $(STAMP) ## Compare respool with other engines, and write a report (ARGS=--help lists the options)
-	$(BIN)/python -m benchmarks $(ARGS)
+	PYTHONPATH=tests $(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: chaos
 chaos: $(STAMP) ## Inject faults into running pipelines, and check that nothing is lost (ARGS="--seed 123 --minutes 5")

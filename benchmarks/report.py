@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks import chart
 from benchmarks.goals import costs, goals
 from benchmarks.measure import warm_up
-from benchmarks.results import Results
+from benchmarks.results import Results, spread
 
 _COMPARED = {
     "counts": "Events counted in windows of 10 minutes, from a topic to a topic.",
@@ -48,6 +48,7 @@ def markdown(results: Results) -> str:
     parts = [_head(results), _goals(results)]
     parts += [_compared(results, job) for job in _COMPARED if any(run.job == job for run in results.runs)]
     parts += [part for part in (_growth(results), _reprocess(results), _rewind(results), _start(results)) if part]
+    parts += [_cluster(results), _fleet(results)]
     parts.append(_not_run(results))
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -161,6 +162,42 @@ def _start(results: Results) -> str:
     ]
     heads = ("what", "engine", "s", "CPU s of the whole run", "memory, MB")
     return "## start\n\nSeconds from the start of a process.\n\n" + _table(heads, rows) if rows else ""
+
+
+def _cluster(results: Results) -> str:
+    rows = []
+    for key in dict.fromkeys((row["job"], row["where"], row["partitions"]) for row in results.cluster):
+        of = [row for row in results.cluster if (row["job"], row["where"], row["partitions"]) == key]
+        job, where, partitions = key
+        usable = [row for row in of if row["status"] in ("right", "stopped")]
+        steady, batch = (spread([row[name] for row in usable if row[name]]) for name in ("steady", "batch_s"))
+        cells = [steady.text(1, 1e-3) if steady else "–", batch.text(2) if batch else "–"]
+        problems = "; ".join(dict.fromkeys(f"{row['status']}: {row['why']}" for row in of if row["status"] != "right"))
+        rows.append((job, where, str(partitions or "chosen"), *cells, problems))
+    heads = ("job", "where", "state partitions", "steady, thousand/s", "s per batch", "notes")
+    text = "## cluster\n\nrespool on a standalone cluster on this machine, and in a local Spark: the same cores.\n\n"
+    return text + _table(heads, rows) if rows else ""
+
+
+def _fleet(results: Results) -> str:
+    rows = [
+        (
+            f"{row['pipelines']}",
+            *(_number(row[name], 1) for name in ("first_s", "first_cpu_s", "idle_cpu_ms")),
+            _number(row["memory_mb"], 0),
+        )
+        for row in results.fleet
+        if row["status"] == "right"
+    ]
+    heads = (
+        "pipelines",
+        "all have finished a batch, s",
+        "CPU s until then",
+        "CPU ms of a trigger without records",
+        "memory, MB",
+    )
+    text = "## fleet\n\nPipelines that count, in one application with `local[2]`; each trigger is of one pipeline.\n\n"
+    return text + _table(heads, rows) if rows else ""
 
 
 def _not_run(results: Results) -> str:

@@ -128,6 +128,9 @@ def run_of(
     )
 
 
+_OTHERS = ("growth", "reprocess", "rewind", "start", "cluster", "fleet")  # jobs that no other engine does
+
+
 @dataclass
 class Results:
     """All measurements.
@@ -141,6 +144,8 @@ class Results:
         reprocess: The rows of the job reprocess.
         rewind: The rows of the job rewind.
         start: The rows of the job start.
+        cluster: The rows of the job cluster.
+        fleet: The rows of the job fleet.
     """
 
     machine: dict[str, Any]
@@ -151,6 +156,8 @@ class Results:
     reprocess: list[dict[str, Any]] = field(default_factory=list)
     rewind: list[dict[str, Any]] = field(default_factory=list)
     start: list[dict[str, Any]] = field(default_factory=list)
+    cluster: list[dict[str, Any]] = field(default_factory=list)
+    fleet: list[dict[str, Any]] = field(default_factory=list)
 
     def of(self, job: str, engine: str) -> list[Run]:
         """Return the runs of an engine whose figures count; no runs at all if any of them was wrong."""
@@ -180,5 +187,5 @@ class Results:
     def without(self, jobs: Collection[str], engines: Collection[str]) -> "Results":
         """Return these measurements without some jobs of some engines, which are measured again."""
         runs = [run for run in self.runs if not (run.job in jobs and run.engine in engines)]
-        others: dict[str, Any] = {job: [] for job in ("growth", "reprocess", "rewind", "start") if job in jobs}
+        others: dict[str, Any] = {job: [] for job in _OTHERS if job in jobs}
         return replace(self, runs=runs, **others)

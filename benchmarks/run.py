@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from benchmarks import data, growth, report, reprocess, rewind, start
+from benchmarks import data, fleet, growth, on_cluster, report, reprocess, rewind, start
 from benchmarks.comparing import Bench, compare
 from benchmarks.engines import ENGINES, RESPOOL, Engine
 from benchmarks.environments import NotAvailable, Place
@@ -26,7 +26,7 @@ from respool.local import broker
 from respool.settings import Settings
 from respool.spark.session import spark_session
 
-JOBS = ("counts", "sessions", "archive", "growth", "reprocess", "rewind", "start")
+JOBS = ("counts", "sessions", "archive", "growth", "reprocess", "rewind", "start", "cluster", "fleet")
 COMPARED = ("counts", "sessions", "archive")
 _VISITS = 25_000  # concurrent visits
 
@@ -116,7 +116,7 @@ def measure(asked: argparse.Namespace, results: Results) -> None:
     if "reprocess" in asked.only:
         say("reprocess")
         results.reprocess = _reprocess(place, asked)
-    if set(asked.only) & {*COMPARED, "growth", "start"}:
+    if set(asked.only) & {*COMPARED, "growth", "start", "cluster", "fleet"}:
         with broker.running(Settings(home=place.folder / "broker")) as started:
             bench = Bench(place, KafkaCluster(started.address), started.pid, asked.limit, say)
             data.tidy(bench.kafka, place.folder)
@@ -127,12 +127,16 @@ def _with_broker(bench: Bench, asked: argparse.Namespace, engines: Sequence[Engi
     jobs = [job for job in COMPARED if job in asked.only]
     if "start" in asked.only:
         results.start += start.first_batches(bench, asked.runs)
-    if jobs:
+    if "fleet" in asked.only:
+        fleet.measure_all(bench, results.fleet)
+    if jobs or "cluster" in asked.only:
         visits = min(_VISITS, max(1, asked.events // 80))  # with fewer events, fewer visits of the same length
         events = data.prepare(bench.kafka, bench.place.folder / "data", asked.events, visits, say)
         for job in jobs:
             able = [engine for engine in engines if job in engine.promises]
             compare(bench, job, able, events, asked.runs, results.runs)
+        if "cluster" in asked.only:
+            on_cluster.measure_all(bench, events, asked.runs, results.cluster)
     if "growth" in asked.only:
         growth.grow(bench, asked.growth_events, asked.growth_runs or asked.runs, results.growth)
 

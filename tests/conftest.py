@@ -24,14 +24,14 @@ from support.postgres import running as running_postgres
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# How long an example takes says more of the machine than of the code.
+# The duration of an example depends more on the machine than on the code.
 hypothesis.settings.register_profile("respool", deadline=None)
 hypothesis.settings.load_profile("respool")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_environment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No setting of the person who runs the tests reaches them; every JVM that they start is a quick one."""
+    """The settings of the user do not affect the tests; every JVM that they start is a quick one."""
     kept = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("RESPOOL_")}
     # As Spark's workers and a user's terminal have it, so that times are seen not to depend on it.
     os.environ["TZ"] = "America/New_York"
@@ -52,7 +52,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
         home=tmp_path_factory.mktemp("home"),
         master="local[2]",
         spark={
-            # The usual one starts processes for each small file of a checkpoint; the files are the same.
+            # The default starts processes for each small file of a checkpoint; the files are the same.
             "spark.sql.streaming.checkpointFileManagerClass": (
                 "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
             ),

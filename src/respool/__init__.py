@@ -1,4 +1,4 @@
-"""respool runs a Spark Structured Streaming pipeline, and runs it again."""
+"""Rewind, fork, audit and reprocess Spark Structured Streaming queries, and run pipelines of your own."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -44,13 +44,18 @@ if TYPE_CHECKING:
     from respool.operations.archive import Archive, ArchiveReport, CompactionResult, RepairResult
     from respool.operations.check import DefinitionFinding, check
     from respool.operations.checkpoint import Checkpoint
-    from respool.operations.checkpoint_results import CheckpointReport, CheckpointStatus, PurgeResult
+    from respool.operations.checkpoint_results import (
+        CheckpointReport,
+        CheckpointStatus,
+        PurgeResult,
+        StateChoices,
+        StateQuery,
+    )
     from respool.operations.diff import diff
     from respool.operations.plans import InstallPlan, ResumePlan, RewindPlan, UndoPlan
     from respool.operations.reprocess import ReprocessPreview, ReprocessRun, audit, plan_reprocess, preview, reprocess
     from respool.operations.run import find_pipeline, load_settings, run, start
     from respool.operations.savepoints import Savepoint, SavepointReport, Savepoints
-    from respool.operations.state import StateChoices, StateQuery
     from respool.pipeline.definition import Pipeline
     from respool.pipeline.results import ArrivalDependent, Sessions, Windows
     from respool.reprocessing.audit_report import AuditReport
@@ -210,8 +215,8 @@ _MODULES = {
     "SettingsError": "errors",
     "SinkError": "errors",
     "SinkUnreachable": "errors",
-    "StateChoices": "operations.state",
-    "StateQuery": "operations.state",
+    "StateChoices": "operations.checkpoint_results",
+    "StateQuery": "operations.checkpoint_results",
     "StateRows": "checkpoint.state.reader",
     "StoreError": "errors",
     "TopicError": "errors",

@@ -64,3 +64,8 @@ def note(what: str, remedy: str) -> Finding:
 def unchecked(what: str, remedy: str = _NEWER) -> Finding:
     """Return a finding about something that respool does not support: it may be intact, so do not delete it."""
     return Finding(what, remedy, "unchecked")
+
+
+def unreadable(path: str, why: str) -> Finding:
+    """Return the finding about a file or folder that this account cannot read."""
+    return Finding(f"{path} cannot be read: {why}.", READ_REMEDY)

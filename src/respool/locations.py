@@ -15,7 +15,7 @@ without a scheme.
 import re
 from pathlib import Path
 
-from respool.errors import CheckpointError
+from respool.errors import CheckpointError, SettingsError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _CANONICAL = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfs"}
@@ -47,10 +47,23 @@ def canonical_location(location: str) -> str:
         return f"{store}://{re.sub('/+', '/', place).rstrip('/')}"  # Hadoop merges slashes, too
     if scheme_of(location) is not None:
         return location.rstrip("/")
-    return str(Path(location).expanduser())
+    return str(expand_user(Path(location)))
 
 
 OWN = "_respool"  # respool's folder in a checkpoint, which Spark ignores
+
+
+def expand_user(path: Path) -> Path:
+    """Return a path with `~` or `~USER` at its start replaced by the home folder; raise SettingsError without one."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        name = path.parts[0]
+        whose = "this account" if name == "~" else f"a user {name[1:]}"
+        raise SettingsError(
+            f"{path} starts with {name}, but this machine has no home folder for {whose}. Write the path in full, or "
+            f"{'set HOME' if name == '~' else f'a folder of that name as ./{path}'}."
+        ) from None
 
 
 def local_path(location: str) -> Path | None:
@@ -92,7 +105,7 @@ def _require_complete(location: str) -> None:
 def absolute(location: str) -> str:
     """Return an absolute path, or a URL in canonical form."""
     path = local_path(location)
-    return canonical_location(location) if path is None else str(path.expanduser().absolute())
+    return canonical_location(location) if path is None else str(expand_user(path).absolute())
 
 
 def under(store: str, name: str) -> str:
@@ -105,7 +118,7 @@ def under(store: str, name: str) -> str:
     path = local_path(name)
     if path is None:
         return canonical_location(name)
-    path = path.expanduser()
+    path = expand_user(path)
     return str(path) if path.is_absolute() else absolute(f"{store.rstrip('/')}/{path}")
 
 
@@ -113,7 +126,7 @@ def for_spark(location: str) -> str:
     """Return a location in the form that Spark and Hadoop expect; it is not percent-encoded, as Hadoop's own are."""
     path = local_path(location)
     if path is not None:
-        return f"file:{path.expanduser().absolute()}"
+        return f"file:{expand_user(path).absolute()}"
     location = canonical_location(location)
     scheme, _, place = location.partition("://")
     return f"{_OF_SPARK.get(scheme, scheme)}://{place}" if place else location

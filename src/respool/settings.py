@@ -16,7 +16,7 @@ from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 from respool.errors import CheckpointError, SettingsError
-from respool.locations import absolute, scheme_of, under
+from respool.locations import absolute, expand_user, scheme_of, under
 from respool.text import did_you_mean
 
 if sys.version_info >= (3, 11):
@@ -122,7 +122,7 @@ def load(
     folder = Path.cwd() if folder is None else folder
     values: dict[str, Any] = {}
     named = environ.get("RESPOOL_CONFIG")
-    file = Path(named).expanduser() if named else folder / CONFIG_FILE
+    file = expand_user(Path(named)) if named else folder / CONFIG_FILE
     if named and not file.exists():
         raise SettingsError(f"RESPOOL_CONFIG names {file}, which does not exist. Correct it or unset it.")
     if file.exists():
@@ -154,7 +154,7 @@ def _home(home: Path, folder: Path) -> Path:
             "Checkpoints, savepoints, archives and results can be in an object store: name its URL with --storage, "
             "RESPOOL_STORAGE, or storage in respool.toml."
         )
-    home = folder / home.expanduser()
+    home = folder / expand_user(home)
     for part in (home, *home.parents):
         if part.exists():
             if not part.is_dir():
@@ -235,12 +235,12 @@ def _scalar(key: str, value: Any, where: str) -> Any:
         raise SettingsError(f"{key} in {where} is empty. Give it a value, or leave it out.")
     if not isinstance(value, str):
         raise SettingsError(f"{key} in {where} is {value!r}; expected text in quotes.")
-    return Path(value).expanduser() if key in ("home", "ivy_settings") else value
+    return expand_user(Path(value)) if key in ("home", "ivy_settings") else value
 
 
 def _table(key: str, value: Any, file: Path, environ: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise SettingsError(f"'{key}' in {file} must be a table: write [{key}] on a line of its own.")
+        raise SettingsError(f"'{key}' in {file} must be a table: write [{key}] on a separate line.")
     table: dict[str, str] = {}
     for name, item in _flatten(value):
         if not isinstance(item, str | int | float | bool):
@@ -264,7 +264,7 @@ def _table(key: str, value: Any, file: Path, environ: Mapping[str, str]) -> dict
 
 def _pipelines(value: Any, file: Path) -> dict[str, dict[str, object]]:
     if not isinstance(value, dict) or not all(isinstance(table, dict) for table in value.values()):
-        raise SettingsError(f"'pipelines' in {file} must hold tables: write [pipelines.NAME] on a line of its own.")
+        raise SettingsError(f"'pipelines' in {file} must hold tables: write [pipelines.NAME] on a separate line.")
     return value
 
 
@@ -284,7 +284,7 @@ def _secret(where: str, text: str, environ: Mapping[str, str], folder: Path) -> 
             raise SettingsError(f"{where} refers to the variable {name}, which is not set. Set it and try again.")
         return environ[name]
     if kind == "file" and name and not name.startswith("//"):
-        file = folder / Path(name).expanduser()
+        file = folder / expand_user(Path(name))
         try:
             return read_small_text(file).rstrip("\r\n")
         except OSError as error:

@@ -6,7 +6,7 @@ with local_spark() as spark:
 
 Among the batches, `EMPTY` is a batch without records, in which a watermark that has advanced takes effect. `CRASH` ends
 the query after the batch in front of it was written and before Spark has recorded that, and restarts it: the batch is
-replayed. Both attempts are returned, and a sink that tells replays apart can be tested with both:
+replayed. Both attempts are returned, so that a sink that distinguishes replays can be tested with both:
 
     first, replayed = run_batches(spark, pipeline, [[{"event_time": "2025-09-04T07:00:00", …}], CRASH])
     assert first.rows == replayed.rows
@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, Any
 from respool.errors import UsageError
 from respool.kafka.records import SCHEMA
 from respool.pipeline.definition import Pipeline
+from respool.pipeline.session import pipeline_session
 from respool.running import progress
 from respool.running.dataflow import start_query
 from respool.running.progress import BatchProgress
 from respool.settings import Settings
-from respool.spark.session import session_for, spark_session
+from respool.spark.session import spark_session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +41,7 @@ Value = Mapping[str, Any] | bytes | None
 
 
 class Marker(Enum):
-    """What else can stand among the batches of `run_batches`."""
+    """A marker among the batches of `run_batches`."""
 
     CRASH = "crash"
     EMPTY = "empty"
@@ -55,8 +56,8 @@ class BatchResult:
     """One micro-batch that ran.
 
     Attributes:
-        batch: Its id. A batch without records runs too when the watermark has moved on.
-        rows: What it emitted, in no certain order; times are aware.
+        batch: Its id. A batch without records runs too when the watermark has advanced.
+        rows: What it emitted, in no particular order; times are aware.
         watermark: Its watermark; None while there is none.
         late_rows: Rows that the watermark dropped in it.
         rejected: Records that did not decode.
@@ -71,7 +72,7 @@ class BatchResult:
 
 @contextmanager
 def local_spark() -> "Iterator[SparkSession]":
-    """Start a small Spark of its own for the length of a `with` block; one for all tests is enough."""
+    """Start a small, separate Spark for the length of a `with` block; a single one is enough for all tests."""
     with tempfile.TemporaryDirectory(prefix="respool-") as home, spark_session(Settings(home=Path(home))) as spark:
         yield spark
 
@@ -96,11 +97,11 @@ def run_batches(
         a second result of the same batch for each CRASH.
     """
     if batches and batches[0] is CRASH:
-        raise UsageError("CRASH stands behind the batch that is to be replayed; expected a batch in front of it")
+        raise UsageError("CRASH replays the batch before it; expected a batch before the first CRASH")
     with tempfile.TemporaryDirectory(prefix="respool-") as folder:
         source = Path(folder) / "records"
         source.mkdir()
-        session = session_for(spark, pipeline.timezone, pipeline.spark)
+        session = pipeline_session(spark, pipeline)
         stream = _Stream(session, pipeline, source, checkpoint or Path(folder) / "checkpoint")
         try:
             first = 0
@@ -131,7 +132,7 @@ class _Stream:
 
     Attributes:
         query: The running query.
-        emitted: What each batch has emitted, in order; a replayed batch is there again.
+        emitted: What each batch has emitted, in order; a replayed batch is listed again.
         progress: What Spark has reported of each batch.
     """
 

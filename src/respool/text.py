@@ -1,14 +1,13 @@
 """Text for people: safe to print on a terminal, counts, sizes and tables."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from textwrap import wrap
 from typing import Any
 
 UNLIMITED = 10_000  # characters of a line that is not folded
 _LABEL = 13  # characters in front of a text that has a label
-_NARROWEST = 12  # characters of a column that is folded
 
 # Control characters (C0, DEL and C1: they move the cursor, set titles, send answers), characters that reverse the
 # text direction, line separators, and unpaired surrogates, which cannot be encoded.
@@ -79,29 +78,74 @@ def labelled(label: str, text: str, width: int = UNLIMITED) -> str:
     return "\n".join([f"{label:<{_LABEL - 1}} {first}", *(f"{' ' * _LABEL}{line}" for line in more)])
 
 
-def table_lines(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width: int = UNLIMITED) -> list[str]:
+def folded(parts: Sequence[str], width: int = UNLIMITED) -> str:
+    """Return parts in a line, two spaces apart; parts that do not fit are in further lines, indented."""
+    lines = [parts[0]]
+    for part in parts[1:]:
+        if len(lines[-1]) + 2 + len(part) <= width:
+            lines[-1] += f"  {part}"
+        else:
+            lines.append(f"  {part}")
+    return "\n".join(lines)
+
+
+def table_lines(
+    rows: Sequence[Mapping[str, Any]],
+    columns: Sequence[str],
+    width: int = UNLIMITED,
+    title: Callable[[str], str] = str,
+) -> list[str]:
     """Return rows as the lines of a table: the title, then the rows; numbers are aligned to the right.
+
+    The widest columns are folded at spaces to fit, never inside a value such as a time or a name. Where that is not
+    enough, each row is a block of lines, one for each of its values.
 
     Args:
         rows: The rows. Control characters in them are escaped.
         columns: The columns to show, in this order.
-        width: The most characters of a line; the widest columns are folded to fit.
+        width: The most characters of a line.
+        title: Called with the line of the columns' names, to mark it.
     """
+    names = [_cell(name) for name in columns]
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
     numeric = [all(isinstance(row.get(column), int | float) for row in rows) for column in columns]
-    widths = [max(len(_cell(name)), *(len(row[at]) for row in cells)) for at, name in enumerate(columns)]
-    while sum(widths) + 2 * (len(widths) - 1) > width and max(widths) > _NARROWEST:
-        widths[widths.index(max(widths))] -= 1
-    lines = [_line([_cell(name) for name in columns], widths, numeric)]
+    widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
+    least = [max(map(_longest_word, column)) for column in zip(names, *cells, strict=True)]
+    space = width - 2 * (len(columns) - 1)
+    if sum(least) > space:
+        return _blocks(names, cells, width)
+    while sum(widths) > space:
+        _, at = max((length, at) for at, length in enumerate(widths) if length > least[at])
+        widths[at] -= 1
+    lines = [title(line) for line in _folded(names, widths, numeric)]
     for row in cells:
         lines += _folded(row, widths, numeric)
     return lines
 
 
 def _folded(row: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> Iterator[str]:
-    folds = [wrap(cell, width) if len(cell) > width else [cell] for cell, width in zip(row, widths, strict=True)]
+    folds = [_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
     for cells in zip_longest(*folds, fillvalue=""):
         yield _line(cells, widths, numeric)
+
+
+def _blocks(names: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[str]:
+    room = max(map(len, names)) + 2
+    lines: list[str] = []
+    for row in cells:
+        lines += [""] * bool(lines)
+        for name, cell in zip(names, row, strict=True):
+            first, *more = _wrapped(cell, max(20, width - room))
+            lines += [f"{name:<{room}}{first}", *(f"{'':<{room}}{line}" for line in more)]
+    return lines
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return wrap(text, width, break_long_words=False, break_on_hyphens=False) if len(text) > width else [text]
+
+
+def _longest_word(text: str) -> int:
+    return max(map(len, text.split()), default=0)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:

@@ -68,7 +68,7 @@ def test_what_only_reads_answers_as_with_a_jvm(place: Place) -> None:
     place.remote("savepoint", "create", "visit-counts", "monday")
     for code, *words in (
         (0, "state", "visit-counts", "--json"),
-        (0, "savepoint", "verify", "monday", "--load-state", "--json"),
+        (0, "savepoint", "verify", "monday", "--load", "--json"),
         (different, "diff", "visit-counts", "kafka:connect-visits", "--json"),
         (different, "audit", "visit-counts", *SPAN, "--json"),
         (0, "reprocess", "visit-counts", *SPAN, "--dry-run", "--json"),

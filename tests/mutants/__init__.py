@@ -1,1 +1,1 @@
-"""Mutation testing: does a unit test fail for each small change of the code? `make mutants`, docs/mutants.md."""
+"""Mutation testing: a unit test must fail for each small change of the code. `make mutants`, docs/mutants.md."""

@@ -1,4 +1,4 @@
-"""`make mutants`: change the code in small ways, and see whether a unit test fails. What it does: docs/mutants.md."""
+"""`make mutants`: change the code in small ways, and check whether a unit test fails. What it does: docs/mutants.md."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""What the parts of the mutation tester hand to each other."""
+"""The data that the parts of the mutation tester exchange."""
 
 from dataclasses import dataclass
 

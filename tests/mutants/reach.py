@@ -63,14 +63,14 @@ def traced(files: dict[str, str]) -> Iterator[Reach]:
 
 
 class Cache:
-    """What was measured before, by test file, as long as neither the file nor the code has changed.
+    """Earlier measurements by test file, as long as neither the file nor the code has changed.
 
     Attributes:
         reaches: What the tests of a file reach.
     """
 
     def __init__(self, files: set[str]) -> None:
-        """Read what is still right for some test files."""
+        """Read what is still valid for some test files."""
         common = [
             *(ROOT / "src").rglob("*.py"),
             *(ROOT / "tests" / "support").rglob("*.py"),

@@ -44,7 +44,7 @@ class Runner:
     """
 
     def __init__(self, mutants: list[Mutant], jobs: int, budget: float, show: Callable[[Outcome], None]) -> None:
-        """Take what is to be run.
+        """Keep what is to be run.
 
         Args:
             mutants: The mutants.
@@ -205,7 +205,7 @@ class _Child:
         os.close(writing)
 
     def read(self) -> bool:
-        """Read what there is; whether that was the last of it."""
+        """Read the available bytes; return whether these were the last."""
         ready, _, _ = select.select([self.output], [], [], 0.2)
         if not ready:
             return False

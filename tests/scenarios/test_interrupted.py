@@ -1,4 +1,4 @@
-"""Whoever interrupts a demo finds no process of it left."""
+"""An interrupted demo leaves no process behind."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def test_an_interrupted_demo_leaves_no_process_behind(
     with demo.stdout as lines:
         assert any("batch 0" in line for line in lines)
         assert len(processes_of(tmp_path)) >= 3  # the demo, the pipeline, its JVM, the broker
-        # Ctrl-C reaches the whole group of a terminal; SIGTERM only the one process that somebody ends.
+        # Ctrl-C reaches the whole process group of a terminal; SIGTERM reaches a single process.
         (os.killpg if interruption == signal.SIGINT else os.kill)(demo.pid, interruption)
         rest = lines.read()
     assert demo.wait(60) == (130 if interruption == signal.SIGINT else 143), rest

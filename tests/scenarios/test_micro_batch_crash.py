@@ -39,5 +39,5 @@ def test_a_batch_that_was_killed_half_way_runs_again_whole(tmp_path: Path) -> No
     assert BATCH * 0.99 <= finished.total() <= BATCH
     assert (finished - first).total() == 0  # and none of it was missed
     half = first - finished
-    assert half.total() > 0  # batch 1 had begun, and came again whole
+    assert half.total() > 0  # batch 1 had begun, and was replayed completely
     assert (half - second).total() == 0

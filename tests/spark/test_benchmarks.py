@@ -1,4 +1,4 @@
-"""The benchmark of reprocessing runs; its figures are for people, not for tests."""
+"""The benchmark of reprocessing runs; its figures are not tested."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

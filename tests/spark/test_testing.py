@@ -34,5 +34,5 @@ def test_an_empty_batch_lets_a_watermark_take_effect(spark: "SparkSession") -> N
 
 
 def test_a_crash_without_a_batch_is_refused(spark: "SparkSession") -> None:
-    with pytest.raises(UsageError, match="CRASH stands behind the batch"):
+    with pytest.raises(UsageError, match="CRASH replays the batch before it"):
         run_batches(spark, visit_counts(), [CRASH, [visit(1)]])

@@ -24,7 +24,7 @@ from respool.settings import Settings
 from respool.sinks.protocol import WriteContext
 from respool.spark.session import session_for
 from respool.testing import Value, records_table
-from respool.visits.events import visits_archive
+from respool.visits.counts import visits_archive
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -159,7 +159,7 @@ class ArchiveStage:
 
 
 def until(done: Callable[[], bool], pause: float = 0.05) -> None:
-    """Wait until something is so; fail after some minutes."""
+    """Wait until a condition holds; fail after some minutes."""
     end = time.monotonic() + PATIENCE
     while not done():
         assert time.monotonic() < end

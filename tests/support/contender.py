@@ -33,7 +33,7 @@ JOURNAL = Journal(
     left=LogEnds(3, 3),
     steps=(),
 )
-_ask = RemoteWriter._ask
+_is_file = RemoteWriter._is_file
 
 
 def create(kind: str, where: str) -> None:
@@ -81,7 +81,7 @@ if __name__ == "__main__":
     for line in sys.stdin:
         kept.close()
         kind, where, blind = line.split()
-        RemoteWriter._ask = (lambda self, path: None) if blind == "blind" else _ask  # type: ignore[method-assign]
+        RemoteWriter._is_file = (lambda self, path: False) if blind == "blind" else _is_file  # type: ignore[method-assign]
         try:
             create(kind, where)
             print("won", flush=True)

@@ -1,6 +1,7 @@
 """Processes as Linux shows them."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -22,4 +23,16 @@ def processes_of(folder: Path) -> list[str]:
 
 def children_of(pid: int) -> list[int]:
     """Return the ids of the processes that a process has started."""
-    return [int(word) for file in Path(f"/proc/{pid}/task").glob("*/children") for word in file.read_text().split()]
+    children = []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended meanwhile
+            children += [int(word) for word in file.read_text().split()]
+    return children
+
+
+def runs(pid: int) -> bool:
+    """Return whether a process runs; one that has ended, and that nobody waited for, does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

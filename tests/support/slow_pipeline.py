@@ -17,7 +17,7 @@ from respool import FunctionSink, Pipeline
 from respool.running import restarts
 from respool.spark.internals import stop_after_batch
 from respool.storage.lease import Lease
-from respool.visits.events import VISIT
+from respool.visits.counts import VISIT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stage:
-    """Where everything takes place.
+    """The place of a test.
 
     Attributes:
         spark: The tests' session.
@@ -58,13 +58,13 @@ class Stage:
         producer.produce_together(self.kafka, self.pipeline.topic, encoded)
 
     def live(self, archived: bool = True, **options: Any) -> None:
-        """Run the pipeline over what is there now, and archive it."""
+        """Run the pipeline over the existing records, and archive them."""
         self.run(self.pipeline, **options)
         if archived:
             self.archive()
 
     def archive(self) -> None:
-        """Archive what is there now, as one batch of the pipeline's archive."""
+        """Archive the existing records, as one batch of the pipeline's archive."""
         archiving = archive_pipeline(self.pipeline)
         session = session_for(self.spark, archiving.timezone, archiving.spark)
         starts, ends = (ask(self.kafka, archiving.topic) for ask in (topics.start_offsets, topics.end_offsets))
@@ -80,7 +80,7 @@ class Stage:
         Spark drops what is late by the watermark of the batch before: an empty batch lets the watermark take effect.
         """
         size = max(len(batch) for batch in batches)
-        # What does not decode fills a batch up, and changes nothing.
+        # Records that do not decode fill up a batch, and change nothing.
         self.send(*[value for batch in batches for value in [*batch, *[b"filler"] * (size - len(batch))]])
         self.live(archived=archived, max_offsets_per_trigger=size)
 
@@ -119,7 +119,7 @@ class Stage:
         return list(consumer.read(self.kafka, topic))
 
     def upserted(self) -> dict[str, dict[str, Any]]:
-        """What a consumer that upserts by key has in the end."""
+        """The final rows of a consumer that upserts by key."""
         latest: dict[str, dict[str, Any]] = {}
         for record in self.published():
             key = (record.key or b"").decode()

@@ -14,6 +14,7 @@ import pytest
 from benchmarks import report
 from benchmarks import run as bench
 from benchmarks.environments import NotAvailable, Place, ready
+from benchmarks.fleet import row_of
 from benchmarks.goals import goals
 from benchmarks.measure import Mark, Measured, Sample, cpu_at, memory_growth, run, steady, steady_cpu, warm_up
 from benchmarks.results import Results, Run, run_of, spread
@@ -296,3 +297,31 @@ def test_a_report_is_measured_in_parts(tmp_path: Path) -> None:
     bench.main(["--add", "--only", "rewind", *small])
     after = json.loads((out / "report.json").read_text())
     assert [(row["command"], row["batches"]) for row in after["rewind"]] == [("show", 60), ("plan", 60)]
+
+
+class TestScale:
+    def test_a_fleet_is_measured_from_its_last_first_batch_on(self) -> None:
+        samples = tuple(
+            Sample(second, second if second < 40 else 40 + (second - 40) / 10, 5e8) for second in range(101)
+        )
+        marks = _marks((1_000, 30), (2_000, 40))
+        row = row_of(2, _measured(marks, in_time=False, samples=samples))
+        assert (row["status"], row["first_s"], row["first_cpu_s"], row["memory_mb"]) == ("right", 40, 40, 500)
+        assert row["idle_cpu_ms"] == 500  # 0.1 CPU seconds a second, of two pipelines, for 10 seconds
+        assert row_of(3, _measured(marks, samples=samples))["status"] == "failed"
+
+    def test_a_table_has_medians_of_usable_runs_and_what_went_wrong(self) -> None:
+        results = Results({}, {"events": 10, "runs": 1})
+        row = {"job": "counts", "where": "local[2]", "partitions": None, "why": "", "batch_s": 0.5}
+        results.cluster = [
+            {**row, "status": "right", "steady": 2_000.0},
+            {**row, "status": "right", "steady": 4_000.0, "batch_s": 0.7},
+            {**row, "status": "wrong", "steady": 9e9, "why": "a window is missing"},
+            {**row, "partitions": 200, "status": "stopped", "steady": None, "why": "after 5", "batch_s": 30.0},
+        ]
+        text = " ".join(report.markdown(replace(results, machine=_MACHINE)).split())
+        assert "| counts | local[2] | chosen | 3.0 (2.0–4.0) | 0.60 (0.50–0.70) | wrong: a window is missing |" in text
+        assert "| counts | local[2] | 200 | – | 30.00 | stopped: after 5 |" in text
+
+
+_MACHINE = {"at": "now", "cores": 2, "model": "a machine", "memory_gb": 1, "load": 0}

@@ -51,8 +51,8 @@ def test_every_manifest_fits_the_schema_of_kubernetes(version: str) -> None:
 
 
 def probe(spec: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = spec["spec"]["template"]["spec"]["containers"][0]["livenessProbe"]
-    return found
+    liveness: dict[str, Any] = spec["spec"]["template"]["spec"]["containers"][0]["livenessProbe"]
+    return liveness
 
 
 @pytest.mark.parametrize(

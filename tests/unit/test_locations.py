@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from respool.errors import CheckpointError
+from respool import settings
+from respool.errors import CheckpointError, SettingsError
 from respool.identity import FROM_TEXT, Identity
-from respool.locations import absolute, canonical_location, for_spark, local_path, store_of, under
+from respool.local import jars
+from respool.locations import absolute, canonical_location, expand_user, for_spark, local_path, store_of, under
 
 
 @pytest.mark.parametrize(
@@ -73,3 +75,23 @@ def test_an_identity_that_was_recorded_by_another_name_of_the_store_is_the_same(
     assert Identity("delta", {"table": "s3a://bucket/table", "holds": "results"}).is_same(now)
     assert Identity("delta", {"table": "s3a://bucket/table"}, FROM_TEXT).is_same(now)
     assert not Identity("delta", {"table": "s3a://bucket/other", "holds": "results"}).is_same(now)
+
+
+def test_a_home_folder_of_nobody_is_refused(tmp_path: Path) -> None:
+    assert expand_user(Path("~/x")) == Path.home() / "x"
+    for use in (absolute, canonical_location, for_spark, lambda path: under(str(tmp_path), path)):
+        with pytest.raises(SettingsError, match=r"no home folder for a user nobody-7\. .* as \./~nobody-7/x"):
+            use("~nobody-7/x")
+    for key in ("home", "savepoints", "storage"):
+        with pytest.raises(SettingsError, match="no home folder for a user nobody-7"):
+            settings.load({key: "~nobody-7/x"}, environ={}, folder=tmp_path)
+    with pytest.raises(SettingsError, match="no home folder for a user nobody-7"):
+        settings.load(environ={"RESPOOL_CONFIG": "~nobody-7/x"}, folder=tmp_path)
+
+
+def test_an_account_without_a_home_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 2**31 - 7)  # a container whose user has no entry in /etc/passwd
+    with pytest.raises(SettingsError, match=r"no home folder for this account\. .* set HOME"):
+        jars.cache()

@@ -40,7 +40,7 @@ class ArchivedOffsets:
     ends: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
     def after(self, added: Mapping[tuple[str, int], int]) -> "ArchivedOffsets":
-        """Return what is known after the next version has added records up to these offsets."""
+        """Return the offsets after the next version has added records up to these."""
         ends = dict(self.ends)
         for place, offset in added.items():
             ends[place] = max(offset, ends.get(place, -1))
@@ -55,7 +55,7 @@ class ArchivedOffsets:
             offsets = by_topic.setdefault(topic, [])
             offsets += [-1] * (partition + 1 - len(offsets))
             offsets[partition] = offset
-        # Far smaller a plan than a condition for each partition, and folded to a constant.
+        # A far smaller plan than with a condition for each partition; Spark folds it to a constant.
         ends = F.from_json(F.lit(json.dumps(by_topic)), "MAP<STRING, ARRAY<BIGINT>>")
         end = F.get(F.try_element_at(ends, F.substring("topic", 1, PREFIX)), F.col("partition"))
         return F.coalesce(F.col("offset") <= end, F.lit(False))

@@ -31,7 +31,7 @@ class PartitionInKafka:
 
     Attributes:
         start: The offset of the first record that Kafka still has.
-        end: The offset that the next record will have.
+        end: The offset of the next record to be written.
         records: Records that the archive lacks and Kafka has, up to the archive's last offset.
         empty: Offsets that the archive lacks and that hold no record in Kafka either.
         gone: Offsets that the archive lacks and Kafka no longer has.

@@ -111,12 +111,12 @@ def refill(
     table: str,
 ) -> None:
     """Append the records that the archive lacks and Kafka has, as the archiving pipeline would: a commit per topic."""
-    from respool.spark.session import session_for
+    from respool.pipeline.session import pipeline_session
 
     decoder, zone = decoding
     for topic in sorted({place.topic for place in comparison.lacking}):
         pipeline = archive_topic("archive-refill", topic, decoder, table=table, timezone=zone)
-        session = session_for(spark, pipeline.timezone, pipeline.spark)
+        session = pipeline_session(spark, pipeline)
         frame = _read_missing(session, kafka, topic, comparison)
         with naming_failures(table):
             pipeline.sink.write(pipeline.transform(frame), WriteContext(pipeline.name, None, kafka, settings))

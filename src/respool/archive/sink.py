@@ -71,7 +71,7 @@ def archive_pipeline(pipeline: Pipeline) -> Pipeline:
 
 @dataclass(frozen=True)
 class _Run:
-    """What the sink keeps for a run of a query from batch to batch.
+    """What the sink remembers from batch to batch in a run of a query.
 
     Attributes:
         archived: The highest archived offsets at the last batch.

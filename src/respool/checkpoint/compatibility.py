@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from respool.checkpoint.query_shape import OperatorShape, QueryShape, StateTableSchema
-from respool.format.state_schema import DEFAULT
+from respool.checkpoint.operator_files import OperatorShape, QueryShape, StateTableSchema
+from respool.format.state_files import DEFAULT
 from respool.text import plural
 
 _MODES = {"timeMode": "time mode", "outputMode": "output mode"}
@@ -18,7 +18,7 @@ class Compatibility:
 
     Attributes:
         blocking: Why Spark would not start, a sentence for each reason; empty when it would.
-        notes: Other differences that the user should know about.
+        notes: Other differences, for the user.
     """
 
     blocking: tuple[str, ...]

@@ -16,7 +16,7 @@ from respool.identity import Identity, read_identity, results_from_text
 from respool.locations import OWN
 from respool.sinks import protocol
 from respool.storage.folder import FolderReader
-from respool.storage.open import open_writer
+from respool.storage.open import open_referenced
 from respool.untrusted import Fields, Malformed, parse_json
 
 T = TypeVar("T")
@@ -146,7 +146,7 @@ def promotion_of(files: FolderReader) -> PromotionRecord | None:
     if promoted is None:
         return None
     try:
-        past = history.past(open_writer(promoted.checkpoint))
+        past = history.past(open_referenced(promoted.checkpoint, files.root))
     except CheckpointError:
         return promoted
     return promoted if any(change.id == promoted.journal and change.undone is None for change in past) else None

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from respool.errors import CheckpointError, CheckpointNotFoundError, UnreadableFileError
-from respool.format import layout, logs, model, state_schema
+from respool.format import layout, logs, model, state_files
 from respool.format.model import CommitLogEntry, OffsetLogEntry, StateStore
 from respool.storage.folder import FolderListing, FolderReader, read_error
 from respool.storage.open import open_reader
@@ -125,7 +125,7 @@ class CheckpointSnapshot:
         path = f"state/{operator}/0/_metadata/schema"
         if path not in self._read:
             try:
-                keys = [family.key["fields"] for family in state_schema.families(self.files.read(path))]
+                keys = [family.key["fields"] for family in state_files.families(self.files.read(path))]
                 self._read[path] = all(field["type"] == "void" for fields in keys for field in fields)
             except (OSError, CheckpointError, ValueError, KeyError, TypeError):
                 self._read[path] = False  # reported where the file is needed

@@ -22,13 +22,13 @@ from respool.errors import ChangeRefusedError, RespoolError
 
 
 def run_job(pipeline: str, *words: str) -> None:
-    """Run a pipeline with these words, and the options that stand behind the name of the script."""
+    """Run a pipeline with these words, and the options after the script's name."""
     sys.argv = ["respool", "run", pipeline, *words, *sys.argv[1:]]
     main()
 
 
 def rewind_job(pipeline: str) -> None:
-    """Rewind a pipeline to the batch that stands behind the name of the script, without a question."""
+    """Rewind a pipeline to the batch after the script's name, without asking."""
     script, *words = sys.argv
     if not words or (words[0].startswith("-") and "--help" not in words):
         raise SystemExit(f"Usage: {script} N [options of: respool checkpoint rewind]")
@@ -38,7 +38,7 @@ def rewind_job(pipeline: str) -> None:
 
 
 def reprocess_job(pipeline: str) -> None:
-    """Reprocess the span that stands behind the name of the script."""
+    """Reprocess the span after the script's name."""
     sys.argv = ["respool", "reprocess", pipeline, *sys.argv[1:]]
     main()
 
@@ -125,7 +125,7 @@ def _run() -> None:
 
     def interrupt(number: int, _: object) -> None:
         received.append(number)
-        if len(received) == 1:  # what follows must not interrupt the way out
+        if len(received) == 1:  # a further signal must not interrupt the shutdown
             raise KeyboardInterrupt
 
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -138,7 +138,7 @@ def _run() -> None:
             sys.exit(128 + received[0])
         raise
     except ChangeRefusedError as error:
-        # The plan was printed, with the reasons.
+        # The plan was printed with the reasons.
         _fail(f"Refused, for the {'reason' if len(error.refusals) == 1 else 'reasons'} above. Nothing was changed.")
     except RespoolError as error:
         _fail(str(error))

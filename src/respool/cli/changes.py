@@ -115,4 +115,4 @@ def _outcome(plan: "Plan", name: str) -> str:
         case "fork":
             return f"{text}."
         case _:
-            return f"{text}. Take this back with: respool checkpoint undo {name}"
+            return f"{text}. Undo it with: respool checkpoint undo {name}"

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 from typing_extensions import assert_never
 
-from respool.demo.process import RunningCommand, Visit, batch_lines, is_visit, printed_visits, tables
+from respool.demo.process import RunningCommand, Visit, is_visit, printed_visits, reported_batches, tables
 from respool.demo.steps import (
     AwaitAllPrinted,
     AwaitBatch,
@@ -39,7 +39,9 @@ from respool.errors import RespoolError
 from respool.kafka import consumer, producer, topics
 from respool.kafka.cluster import KafkaCluster
 from respool.local import broker
+from respool.running.progress import BatchProgress
 from respool.settings import Settings
+from respool.times import parse_time
 
 _SHOWN = 2  # visits of a batch that the audience sees
 _PATIENCE = 180.0
@@ -92,23 +94,26 @@ class Player:
                 self._expect_command(words, code, output)
             case Start(words):
                 self._show(f"  $ respool run {shlex.join(words)}")
-                self._runs.append(RunningCommand(("run", *words), self._settings.home, self._show_line))
+                # As JSON, from which the batches are read; the audience sees the same lines as text.
+                words = ("run", *words, "--json")
+                self._runs.append(RunningCommand(words, self._settings.home, self._show_line))
             case Stop():
                 self._stop()
             case Send(topic, lines):
                 self._send(topic, lines)
             case AwaitBatch(pipeline, batch):
                 self._await(
-                    lambda lines: (pipeline, batch) in [(line.pipeline, line.batch) for line in batch_lines(lines)]
+                    lambda lines: (pipeline, batch) in [(done.pipeline, done.batch) for done in reported_batches(lines)]
                 )
             case AwaitWatermark(pipeline, watermark):
+                moment = parse_time(watermark, timezone.utc)
                 self._await(
                     lambda lines: (
-                        (pipeline, watermark) in [(line.pipeline, line.watermark) for line in batch_lines(lines)]
+                        (pipeline, moment) in [(batch.pipeline, batch.watermark) for batch in reported_batches(lines)]
                     )
                 )
             case AwaitBatches(count):
-                self._await(lambda lines: sum(line.rows > 0 for line in batch_lines(lines)) >= count)
+                self._await(lambda lines: sum(batch.rows > 0 for batch in reported_batches(lines)) >= count)
             case ExpectRecords(topic, values):
                 self._expect_records(topic, values)
             case ExpectNothingNew(topic, pipeline):
@@ -169,7 +174,9 @@ class Player:
         from respool.pipeline.registry import find_pipeline
 
         sent = sum(topics.end_offsets(self._kafka(), find_pipeline(pipeline).topic).values())
-        self._await(lambda lines: sum(line.rows for line in batch_lines(lines) if line.pipeline == pipeline) >= sent)
+        self._await(
+            lambda lines: sum(batch.rows for batch in reported_batches(lines) if batch.pipeline == pipeline) >= sent
+        )
 
     def _expect_records(self, topic: str, values: tuple[str, ...]) -> None:
         before = self._seen[topic]
@@ -249,6 +256,10 @@ class Player:
         return KafkaCluster(address)
 
     def _show_line(self, line: str) -> None:
+        if (batch := BatchProgress.from_json(line)) is not None:
+            if batch.is_of_companion:
+                return
+            line = str(batch)
         if is_visit(line):
             self._unshown += 1
             if self._unshown > _SHOWN:

@@ -13,27 +13,15 @@ from pathlib import Path
 from typing import IO
 
 from respool.errors import RespoolError
+from respool.running.progress import BatchProgress
 
 _VISIT = re.compile(
     r"Partition\[\d+\] > Printing visit=Row\(visit_id='(?P<visit>[^']*)', "
     r"event_time=datetime\.datetime\((?P<time>[\d, ]+)\), page='(?P<page>[^']*)'\)"
 )
-_BATCH = re.compile(
-    r"^(?P<pipeline>\S+) batch (?P<batch>\d+)  (?P<rows>[\d,]+) rows(?:.*  watermark (?P<watermark>\S+))?"
-)
 _RULE = "-" * 43
 
 Visit = tuple[str, str, str]
-
-
-@dataclass(frozen=True)
-class BatchLine:
-    """A batch that `respool run` reported."""
-
-    pipeline: str
-    batch: int
-    rows: int
-    watermark: str | None
 
 
 @dataclass(frozen=True)
@@ -45,13 +33,9 @@ class ConsoleTable:
     rows: tuple[str, ...]
 
 
-def batch_lines(lines: list[str]) -> list[BatchLine]:
-    """Return the batches that a command reported."""
-    matches = [match for line in lines if (match := _BATCH.match(line))]
-    return [
-        BatchLine(match["pipeline"], int(match["batch"]), int(match["rows"].replace(",", "")), match["watermark"])
-        for match in matches
-    ]
+def reported_batches(lines: list[str]) -> list[BatchProgress]:
+    """Return the batches that `respool run --json` reported."""
+    return [batch for line in lines if (batch := BatchProgress.from_json(line)) is not None]
 
 
 def tables(lines: list[str]) -> list[ConsoleTable]:

@@ -19,7 +19,7 @@ _PROBE_FIRST, _PROBE_LONGEST = 0.5, 5.0  # seconds between requests while Kafka 
 
 
 def backoff(attempt: int, first: float = _FIRST, longest: float = _LONGEST) -> float:
-    """Return the seconds to wait before an attempt, the first is 1: doubled each time, spread by a fifth."""
+    """Return the seconds to wait before an attempt, counted from 1: doubled each time, varied by up to a fifth."""
     return float(min(first * 2 ** (min(attempt, 32) - 1), longest) * random.uniform(0.8, 1.2))  # noqa: S311
 
 

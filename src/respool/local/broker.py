@@ -64,7 +64,7 @@ class BrokerStatus:
     """The state of the broker of a home.
 
     Attributes:
-        state: `running`; `silent`: its process lives but does not answer; `died`: it ended without being stopped;
+        state: `running`; `silent`: its process runs but does not answer; `died`: it ended without being stopped;
             `stopped`.
         address: host:port, while its process lives.
         pid: Its process, while it lives.
@@ -95,8 +95,7 @@ def start(settings: Settings, port: int | None = None) -> Broker:
                 return _already(home, running, port)
             if port is not None and not _free(port):
                 raise BrokerError(
-                    f"Port {port} is in use by another program. Choose another port, or leave --port out to have a "
-                    "free one picked."
+                    f"Port {port} is in use by another program. Choose another port, or omit --port to use a free port."
                 )
             return _start(home, settings, port)
         except OSError as error:

@@ -5,8 +5,8 @@ Three sets, `spark`, `s3` and `broker`, each downloaded once into the user's cac
     $XDG_CACHE_HOME/respool/jars/<set>-<hash of the set's lock>/*.jar
 
 `ivy.xml` names every jar by its exact version and `jars.lock.json` holds its size and SHA-256. A folder of the cache is
-complete or not there at all: jars are downloaded beside it, checked against the lock, and put in place by one rename.
-Once there, neither the network nor Java is touched.
+complete or does not exist: jars are downloaded next to it, checked against the lock, and moved into place by one
+rename. Afterwards, neither the network nor Java is used.
 
 After a change of `ivy.xml`, `python -m respool.local.jars lock [IVYSETTINGS]` writes the lock again.
 """
@@ -31,6 +31,7 @@ from typing import IO
 
 from respool.errors import MachineError, SettingsError
 from respool.local.java import find_java
+from respool.locations import expand_user
 from respool.settings import Settings
 
 SETS = ("spark", "s3", "broker")
@@ -39,7 +40,7 @@ _HERE = Path(__file__).parent
 # deep inside the start of Spark and of the broker: a logger reaches whoever shows progress without an argument of each.
 _LOGGER = logging.getLogger("respool.jars")
 _LOCK = _HERE / "jars.lock.json"
-# Lines of Ivy that tell why it failed, the most telling first.
+# Lines of Ivy that state why it failed, the most specific first.
 _REASONS = (
     "No space left",
     "not found. url=",
@@ -58,7 +59,7 @@ _MIRROR = (
 
 @dataclass(frozen=True)
 class Jar:
-    """What the lock says of one jar."""
+    """A jar as recorded in the lock."""
 
     sha256: str
     size: int
@@ -80,7 +81,7 @@ def broker_jars(settings: Settings) -> list[Path]:
 
 
 def present(set_name: str) -> bool:
-    """Tell whether every jar of a set is in the cache; cheap, and neither the network nor Java is touched."""
+    """Return whether every jar of a set is in the cache; fast, without the network and without Java."""
     try:
         there = {entry.name for entry in os.scandir(folder(set_name))}
     except OSError:
@@ -97,12 +98,12 @@ def cache() -> Path:
     """Return the folder of the user's cache that holds the sets."""
     root = os.environ.get("XDG_CACHE_HOME", "")
     # A relative XDG_CACHE_HOME is to be ignored, by its specification.
-    base = Path(root) if os.path.isabs(root) else Path("~/.cache").expanduser()
+    base = Path(root) if os.path.isabs(root) else expand_user(Path("~/.cache"))
     return base / "respool" / "jars"
 
 
 def folder(set_name: str) -> Path:
-    """Return where a set stands, or will stand. Its name changes with the lock, so that an old set is never used."""
+    """Return the folder of a set, which need not exist; its name changes with the lock: an old set is never used."""
     lines = "".join(f"{name} {jar.sha256}\n" for name, jar in sorted(locked(set_name).items()))
     return cache() / f"{set_name}-{hashlib.sha256(lines.encode()).hexdigest()[:12]}"
 
@@ -141,14 +142,14 @@ def _provide(set_name: str, where: Path, ivy_settings: Path | None) -> None:
     with _turn(set_name, where.parent) as turn:
         if present(set_name):  # Another respool has downloaded it while this one waited.
             return
-        for old in where.parent.glob(f".{set_name}-*"):  # What a killed respool left.
+        for old in where.parent.glob(f".{set_name}-*"):  # Left by a respool that was killed.
             shutil.rmtree(old, ignore_errors=True)
         _check_space(set_name, where.parent)
         part = Path(tempfile.mkdtemp(prefix=f".{set_name}-", dir=where.parent))
         try:
             _ivy(set_name, part, ivy_settings, turn)
             _verify(part / "jars", locked(set_name))
-            # A set with a jar missing was not left so by respool: take it whole again.
+            # respool never leaves an incomplete set: download all of it again.
             shutil.rmtree(where, ignore_errors=True)
             os.rename(part / "jars", where)
         finally:
@@ -157,7 +158,7 @@ def _provide(set_name: str, where: Path, ivy_settings: Path | None) -> None:
 
 @contextlib.contextmanager
 def _turn(set_name: str, parent: Path) -> Iterator[IO[str]]:
-    """Let one respool at a time download a set; the lock goes with the processes that hold it."""
+    """Let only one respool at a time download a set; the lock ends with the processes that hold it."""
     with open(parent / f"{set_name}.lock", "w", encoding="ascii") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -168,7 +169,7 @@ def _turn(set_name: str, parent: Path) -> Iterator[IO[str]]:
 
 
 def _check_space(set_name: str, parent: Path) -> None:
-    needed = 2 * size(set_name)  # Ivy keeps a copy of its own until the end.
+    needed = 2 * size(set_name)  # Ivy keeps its own copy until the end.
     free = shutil.disk_usage(parent).free
     if free < needed:
         raise MachineError(
@@ -180,7 +181,7 @@ def _check_space(set_name: str, parent: Path) -> None:
 def _ivy(set_name: str, part: Path, ivy_settings: Path | None, turn: IO[str]) -> None:
     """Download a set into part/jars."""
     command = _ivy_command(set_name, part, ivy_settings)
-    # Ivy inherits the lock: should this respool be killed, the next one waits until its Ivy has ended too.
+    # Ivy inherits the lock: if this respool is killed, the next waits until that Ivy has ended, too.
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -202,7 +203,7 @@ def _ivy(set_name: str, part: Path, ivy_settings: Path | None, turn: IO[str]) ->
 
 def _ivy_command(set_name: str, part: Path, ivy_settings: Path | None) -> list[str]:
     if ivy_settings is not None and not ivy_settings.is_file():
-        raise SettingsError(f"ivy_settings names {ivy_settings}, which is not there. Correct it or leave it out.")
+        raise SettingsError(f"ivy_settings names {ivy_settings}, which does not exist. Correct or remove it.")
     return [
         *(str(find_java().path), "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"),
         *("-cp", str(_ivy_jar()), "org.apache.ivy.Main"),
@@ -221,7 +222,7 @@ def _ivy_jar() -> Path:
     places = (spec and spec.submodule_search_locations) or []
     ivy_jars = [jar for place in places for jar in Path(place).glob("jars/ivy-*.jar")]
     if not ivy_jars:
-        raise MachineError("pyspark is not installed whole: its jars/ivy-*.jar is missing. Install respool again.")
+        raise MachineError("pyspark is not installed completely: its jars/ivy-*.jar is missing. Install respool again.")
     return ivy_jars[0]
 
 
@@ -243,7 +244,7 @@ def _failure(set_name: str, lines: list[str]) -> MachineError:
     if any("No space left" in line for line in lines):
         return _cache_error(folder(set_name), OSError(errno.ENOSPC, ""))
     reasons = (line.strip() for reason in _REASONS for line in lines if reason in line)
-    why = next(reasons, lines[-1].strip() if lines else "Ivy said nothing")
+    why = next(reasons, lines[-1].strip() if lines else "Ivy printed nothing")
     return MachineError(f"The {set_name} jars could not be downloaded: {why.rstrip('.')}. {_MIRROR}")
 
 
@@ -256,7 +257,7 @@ def _verify(downloaded: Path, jars: Mapping[str, Jar]) -> None:
         if digest != jar.sha256:
             raise MachineError(
                 f"{name} was downloaded with the SHA-256 {digest}; the lock expects {jar.sha256}. Nothing was kept. "
-                "Try again; if it stays so, the repository serves another file than the one respool was tested with."
+                "Try again; if this persists, the repository serves another file than the one that was locked."
             )
 
 

@@ -1,4 +1,4 @@
-"""Apply a plan to its checkpoint: hold it, compare it with the plan, carry out the journal."""
+"""Apply a plan to its checkpoint: hold it, compare it with the plan, apply the journal."""
 
 from collections.abc import Callable
 
@@ -28,15 +28,15 @@ def apply_plan(
     on_progress: OnProgress | None = None,
     on_note: OnNote | None = None,
 ) -> Journal:
-    """Carry out a plan and return its journal.
+    """Apply a plan and return its journal.
 
     Args:
         plan: The plan.
         name: The checkpoint as the user named it, for messages.
         settings: Where savepoints and Kafka are.
-        accept_foreign_journal: Carry out an interrupted change whose journal another installation wrote.
+        accept_foreign_journal: Resume an interrupted change whose journal another installation wrote.
         on_progress: Called with how many files were copied, or steps done, of how many.
-        on_note: Called with what happens besides.
+        on_note: Called with notes on what happens.
 
     Raises:
         ChangeRefusedError: The plan has reasons against it.

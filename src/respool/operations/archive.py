@@ -84,7 +84,7 @@ class ArchiveReport:
 
 @dataclass(frozen=True, repr=False)
 class RepairResult:
-    """What a repair of an archive has done.
+    """The result of repairing an archive.
 
     >>> respool.Archive("visits_table").repair().report.ok
     True
@@ -134,7 +134,7 @@ class RepairResult:
 
 @dataclass(frozen=True)
 class CompactionResult:
-    """What a compaction of an archive has done.
+    """The result of compacting an archive.
 
     >>> result = respool.Archive("visits_table").compact()
     >>> result.before == result.after
@@ -156,7 +156,7 @@ class CompactionResult:
         """Return what `respool archive optimize` prints."""
         before, after = self.before, self.after
         if not self.days:
-            return f"Nothing to compact: {after.files:,} files, {size(after.bytes)}, none of which can be put together."
+            return f"Nothing to compact: {after.files:,} files, {size(after.bytes)}, none of which can be merged."
         return f"Files: {before.files:,} → {after.files:,}  Bytes: {size(before.bytes)} → {size(after.bytes)}"
 
     def to_json(self) -> dict[str, Any]:
@@ -354,7 +354,7 @@ class Archive:
         removed = differing = refilled = 0
         with (
             hold_archiving(self.settings, self.location, lacking),
-            session(self.settings, spark, note, f"to put {self.location} right", [self.location]) as active,
+            session(self.settings, spark, note, f"to repair {self.location}", [self.location]) as active,
         ):
             if doubles:
                 note("Removing duplicate records …")

@@ -27,10 +27,17 @@ from respool.format.model import InclusiveRange
 from respool.identity import Identity
 from respool.operations import context
 from respool.operations.apply import apply_plan
-from respool.operations.checkpoint_results import CheckpointReport, CheckpointStatus, PurgeResult
+from respool.operations.checkpoint_results import (
+    CheckpointReport,
+    CheckpointStatus,
+    PurgeResult,
+    StateChoices,
+    StateQuery,
+    query_state,
+    state_choices,
+)
 from respool.operations.context import OnNote, OnProgress, settings_of
 from respool.operations.plans import InstallPlan, Plan, Promotion, ResumePlan, RewindPlan, UndoPlan
-from respool.operations.state import StateChoices, StateQuery, query_state, state_choices
 from respool.savepoint.promote import plan_promote
 from respool.savepoint.restore import plan_restore
 from respool.savepoint.store import SavepointStore, StoredSavepoint
@@ -335,16 +342,16 @@ class Checkpoint:
         on_progress: OnProgress | None = None,
         on_note: OnNote | None = None,
     ) -> Journal:
-        """Carry out a plan: hold the checkpoint, write the journal, move the files. Return the journal.
+        """Apply a plan: hold the checkpoint, write the journal, move the files. Return the journal.
 
         Interrupted anywhere, the checkpoint is as before, or no query starts on it until the same change is planned
         and applied again, or undone.
 
         Args:
             plan: A plan of this checkpoint.
-            accept_foreign_journal: Carry out an interrupted change whose journal another installation wrote.
+            accept_foreign_journal: Resume an interrupted change whose journal another installation wrote.
             on_progress: Called with how many files were copied, or steps done, of how many.
-            on_note: Called with what happens besides, such as the savepoint that a promotion makes.
+            on_note: Called with notes on what happens, such as the savepoint that a promotion makes.
 
         Raises:
             UsageError: The plan is of another checkpoint.

@@ -1,4 +1,4 @@
-"""What operations share: the session and the notes of a call, and the context that a plan is made in."""
+"""What operations share: the session and the notes of a call, and the context of a plan."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -91,13 +91,13 @@ def diff(
     sides = (locator.find(names[0]), locator.find(names[1]))
     moments = (since_batch, since_time, since_version)
     if since is not None and any(moment is not None for moment in moments):
-        raise UsageError("--since names a moment itself: leave the other --since options out")
+        raise UsageError("--since names a moment: remove the other --since options")
     forked = cutoff_of_fork(names, settings) if since is None and moments == (None, None, None) else None
     if since is not None:
         cutoff = _cutoff_since(since, settings)
     elif forked is not None:
         cutoff, name = forked
-        note(f"Only what came after the savepoint {name}, which the fork is from, is compared.")
+        note(f"Only results written after the savepoint {name}, from which the fork was made, are compared.")
     else:
         cutoff = cutoff_of(*sides, since_batch, since_time, since_version, settings.timezone or "UTC")
     request = DiffRequest(*sides, cutoff, tuple(key), tuple(ignore))
@@ -135,7 +135,7 @@ class OutputLocator:
 
     @cached_property
     def kafka(self) -> "KafkaCluster":
-        """The cluster, which is asked only when a topic is looked for."""
+        """The cluster, which is contacted only to look up a topic."""
         return connect(self.settings)
 
     def find(self, text: str) -> ComparedOutput:

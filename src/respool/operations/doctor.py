@@ -151,7 +151,7 @@ def _kafka(settings: Settings) -> MachineCheck:
             return MachineCheck("broker", "ok", f"runs at {status.address}")
         case "silent":
             step = "Stop it and start it again: respool broker stop, respool broker start."
-            return MachineCheck("broker", "broken", f"process {status.pid} lives but does not answer. {step}")
+            return MachineCheck("broker", "broken", f"process {status.pid} runs but does not answer. {step}")
         case "died":
             return MachineCheck("broker", "later", "ended without being stopped. Start it again: respool broker start.")
         case "stopped":

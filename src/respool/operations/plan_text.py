@@ -1,4 +1,4 @@
-"""The text of plans, as commands print it: a label, then what it says."""
+"""The text of plans, as commands print it: a label, then its text."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -88,7 +88,7 @@ def install_lines(plan: PlannedInstall, width: int) -> Iterator[str]:
         else:
             yield from _labelled(reading_lines(reading), width)
     yield labelled("Watermark", time_text(plan.watermark_ms) or "none yet", width)
-    yield labelled("Brings in", f"{len(plan.install_set.paths):,} files, {size(plan.install_set.size)}", width)
+    yield labelled("Installs", f"{len(plan.install_set.paths):,} files, {size(plan.install_set.size)}", width)
     if plan.aside:
         yield labelled("Moves aside", f"{plan.aside:,} files, {size(plan.aside_size)}", width)
     if plan.journal.operation == "fork":
@@ -167,7 +167,7 @@ def step_text(step: Step) -> str:
         case Replace(path=path):
             return f"{path} is rewritten"
         case Prune(folder=folder):
-            return f"empty folders in {folder} go"
+            return f"empty folders in {folder} are deleted"
         case Restore(table=table):
             return f"the Delta table goes from version {table.from_version} back to {table.to_version}: {table.table}"
     raise AssertionError(step)

@@ -23,7 +23,7 @@ class _PlannedChange:
 
     @property
     def journal(self) -> Journal:
-        """The steps that are carried out."""
+        """The steps that are applied."""
         return self.contents.journal
 
     @property
@@ -38,7 +38,7 @@ class _PlannedChange:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What else to know."""
+        """Notes for the user."""
         return self.contents.notes
 
     def text(self, *, width: int = UNLIMITED) -> str:
@@ -223,7 +223,7 @@ class UndoPlan:
 
     Attributes:
         location: The checkpoint's folder or URL.
-        journal: The steps that are carried out.
+        journal: The steps that are applied.
         change: The finished change that is undone; None when `interrupted` is undone or resumed.
         interrupted: The interrupted change that is undone, or the interrupted undo that is resumed.
         foreign: Why this installation did not make `change`; None when it did.

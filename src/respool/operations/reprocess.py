@@ -259,14 +259,14 @@ def reprocess(
         job, manifest = begin(plan, active, kafka, runs, output, run_id, note)
         if manifest.done:
             note(
-                f"Going on with the run {manifest.run}, on version {manifest.version} of the archive: "
+                f"Resuming the run {manifest.run}, on version {manifest.version} of the archive: "
                 f"{manifest.done:,} of {manifest.slices:,} slices are done. To start another, name it with --run-id."
             )
         settled = _announce(job.plan, job.to, on_plan)
         try:
             finished = compute(job, manifest, runs, _on_slice(on_progress, settled))
         except KeyboardInterrupt:
-            note(f"Stopped. The same command continues; so does --run-id {manifest.run}.")
+            note(f"Stopped. Resume with the same command, or with --run-id {manifest.run}.")
             raise
         return ReprocessRun(settled, finished.run, finished.results, finished.withdrawn, job.reader.was_read())
 

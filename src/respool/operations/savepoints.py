@@ -1,4 +1,4 @@
-"""`Savepoints` and `Savepoint`: named copies of a checkpoint, to go back to or to start a second query from."""
+"""`Savepoints` and `Savepoint`: named copies of a checkpoint, to restore, or to start a second query from."""
 
 import logging
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ class SavepointReport:
     Attributes:
         name: The savepoint's name.
         wrong: What is broken; empty when a query can start from it.
-        notes: What else to know.
+        notes: Other remarks for the user.
         loaded: How many rows Spark loaded of each table of the state; None when it was not asked to.
 
     Example:

@@ -45,7 +45,7 @@ def collect_code(*roots: object) -> CodeDependencies:
     """Return what functions, or other callable objects, depend on."""
     dependencies = CodeDependencies()
     for root in roots:
-        _CodeWalk(dependencies, _scope(_module(root))).visit(root, "")
+        _CodeWalk(dependencies, _scope(module_of(root))).visit(root, "")
     return dependencies
 
 
@@ -208,16 +208,16 @@ class _CodeWalk:
 def _scope(module: str) -> Callable[[str], bool]:
     """Return a function that checks whether a module has the same author as a given module."""
     top = module.partition(".")[0]
-    folder = _folder(top)
+    folder = author_folder(top)
 
     def own(other: str) -> bool:
         name = other.partition(".")[0]
-        return bool(name) and (name == top or (folder is not None and _folder(name) == folder))
+        return bool(name) and (name == top or (folder is not None and author_folder(name) == folder))
 
     return own
 
 
-def _folder(top: str) -> Path | None:
+def author_folder(top: str) -> Path | None:
     """Return where a module or package of the top level is, when that is a folder of its author and not of Python's."""
     file = getattr(sys.modules.get(top), "__file__", None)
     if not file:
@@ -231,11 +231,12 @@ def _folder(top: str) -> Path | None:
     return None if folder in installed or {"site-packages", "dist-packages"} & set(folder.parts) else folder
 
 
-def _module(value: object) -> str:
+def module_of(value: object) -> str:
+    """Return the name of the module that a function, a class or an object's class is from."""
     if isinstance(value, functools.partial):
-        return _module(value.func)
+        return module_of(value.func)
     if isinstance(value, types.MethodType):
-        return _module(value.__func__)
+        return module_of(value.__func__)
     if isinstance(value, types.FunctionType):
         return str(inspect.unwrap(value).__globals__.get("__name__", ""))
     return value.__module__ if isinstance(value, type) else type(value).__module__
@@ -243,7 +244,7 @@ def _module(value: object) -> str:
 
 def _name(value: Any) -> str:
     qualified = str(getattr(value, "__qualname__", type(value).__qualname__)).replace("<locals>.", "")
-    return f"{_module(value)}.{qualified}"
+    return f"{module_of(value)}.{qualified}"
 
 
 def _function_of(member: object) -> object:

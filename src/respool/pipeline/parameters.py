@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from respool.errors import PipelineError, SettingsError
+from respool.locations import expand_user
 from respool.times import parse_duration
 
 _KINDS = "str, int, float, bool, Decimal, Path, timedelta, an Enum, a Literal, or one of them with | None"
@@ -169,6 +170,6 @@ _READERS: Mapping[object, tuple[str, Callable[[object], object]]] = {
     float: ("a number", _read_float),
     bool: ("true or false", _read_bool),
     Decimal: ("a number", _read_decimal),
-    Path: ("a path", lambda value: Path(_read_text(value)).expanduser()),
+    Path: ("a path", lambda value: expand_user(Path(_read_text(value)))),
     timedelta: ("a duration such as 20s or '15 minutes'", lambda value: parse_duration(_read_text(value))),
 }

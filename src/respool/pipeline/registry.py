@@ -13,12 +13,12 @@ from respool.text import did_you_mean
 # The pipelines that come with respool. Each name leads to a function whose keyword arguments are the parameters.
 BUILT_IN: Mapping[str, str] = {
     "visit-counts": "respool.visits.counts:visit_counts",
-    "visits-archive": "respool.visits.events:visits_archive",
-    "browser-visits-archive": "respool.visits.events:browser_visits_archive",
+    "visits-archive": "respool.visits.counts:visits_archive",
+    "browser-visits-archive": "respool.visits.counts:browser_visits_archive",
     "visit-windows": "respool.visits.counts:visit_windows",
     "sessions": "respool.visits.sessions:sessions",
-    "browser-stats-stateless": "respool.visits.browsers:browser_stats_stateless",
-    "browser-stats-stateful": "respool.visits.browsers:browser_stats_stateful",
+    "browser-stats-stateless": "respool.visits.counts:browser_stats_stateless",
+    "browser-stats-stateful": "respool.visits.counts:browser_stats_stateful",
     "micro-batch": "respool.visits.counts:micro_batch",
 }
 

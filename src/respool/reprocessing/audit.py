@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from respool.checkpoint.snapshot import ends_of_batches
 from respool.errors import ReprocessError
 from respool.pipeline.results import Sessions, Windows
+from respool.pipeline.session import pipeline_session
 from respool.reprocessing.audit_report import AuditDifference, AuditReport
 from respool.reprocessing.comparison import DIFFERENT, Comparison, changes, keyed
 from respool.reprocessing.computation import Computation
@@ -17,7 +18,6 @@ from respool.reprocessing.plan import results_of
 from respool.reprocessing.target import ResultTarget, choose_sink, target_of
 from respool.sinks.protocol import WriteContext
 from respool.sinks.several import SeveralSinks
-from respool.spark.session import session_for
 from respool.spark.sql import quote
 from respool.times import EPOCH, Span
 
@@ -39,7 +39,7 @@ def audit(job: ReprocessJob, most: int, fix: str | None, on_slice: OnSlice) -> A
         on_slice: Called after each slice.
     """
     pipeline = job.plan.pipeline
-    session = session_for(job.spark, pipeline.timezone, pipeline.spark)
+    session = pipeline_session(job.spark, pipeline)
     computation = Computation(session, job.plan, job.reader)
     write = WriteContext(pipeline.name, None, job.require_kafka(), job.settings, fix)
     sink = keyed(pipeline.sink, job.plan)

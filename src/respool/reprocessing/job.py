@@ -10,6 +10,7 @@ from respool.errors import BrokerError
 from respool.identity import Identity
 from respool.kafka.cluster import KafkaCluster
 from respool.pipeline.results import Windows
+from respool.pipeline.session import pipeline_session
 from respool.reprocessing.comparison import Comparison, as_changes, changes, keyed
 from respool.reprocessing.computation import Computation, check_windows, other_window, refuse_window
 from respool.reprocessing.plan import ReprocessPlan, results_of
@@ -17,7 +18,6 @@ from respool.reprocessing.runs import ReprocessManifest, Runs
 from respool.reprocessing.target import ResultTarget, folder_target, require_free, target_of
 from respool.settings import Settings
 from respool.sinks.protocol import WriteContext, folder_identity, identity_of
-from respool.spark.session import session_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,7 +78,7 @@ class Preview:
 def preview(job: ReprocessJob, most: int, on_slice: OnSlice) -> Preview:
     """Compute all slices and publish nothing; return the number of results, and the first of them."""
     pipeline = job.plan.pipeline
-    computation = Computation(session_for(job.spark, pipeline.timezone, pipeline.spark), job.plan, job.reader)
+    computation = Computation(pipeline_session(job.spark, pipeline), job.plan, job.reader)
     count = 0
     values: list[str] = []
     for number in range(len(job.plan.slices)):
@@ -114,7 +114,7 @@ def _preview_slice(computation: Computation, number: int, most: int) -> Preview:
 def reprocess(job: ReprocessJob, manifest: ReprocessManifest, runs: Runs, on_slice: OnSlice) -> ReprocessManifest:
     """Compute and publish the remaining slices of a run; return the finished run."""
     assert job.reader.version == manifest.version  # all slices read the same version
-    session = session_for(job.spark, job.plan.pipeline.timezone, job.plan.pipeline.spark)
+    session = pipeline_session(job.spark, job.plan.pipeline)
     computation = Computation(session, job.plan, job.reader)
     with runs.hold(manifest.run):
         if job.output is not None:

@@ -150,7 +150,7 @@ class ReprocessPlan:
         return self.closed or _NEVER
 
     def notes(self) -> list[str]:
-        """Return what else the user should know."""
+        """Return remarks for the user."""
         notes = []
         if self.live is None:
             notes.append("No live query of this pipeline has run here, so it was not checked that the span is closed.")

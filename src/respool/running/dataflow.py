@@ -14,6 +14,7 @@ from respool.locations import for_spark
 from respool.pipeline.definition import Pipeline, rejected
 from respool.settings import Settings
 from respool.sinks.protocol import WriteContext, check_columns
+from respool.spark import internals
 from respool.storage.lease import hold, holder
 from respool.times import spark_interval
 
@@ -67,7 +68,8 @@ def start_query(
 
     # Sink
     def write_batch(frame: "DataFrame", batch: int) -> None:
-        write(pipeline.transform(frame) if pipeline.stateless else frame, batch)
+        with internals.short_errors():
+            write(pipeline.transform(frame) if pipeline.stateless else frame, batch)
 
     writer = results.writeStream.queryName(pipeline.name).outputMode(pipeline.output_mode)
     writer = writer.option("checkpointLocation", for_spark(checkpoint)).trigger(**trigger)

@@ -1,6 +1,6 @@
-"""A small HTTP server that says how a run is: `/livez` and `/readyz`, for Kubernetes and other supervisors.
+"""A small HTTP server that reports the state of a run: `/livez` and `/readyz`, for Kubernetes and other supervisors.
 
-Both answer with the same JSON, with status 200 or 503. It binds to the given address only, has no other paths, and
+Both respond with the same JSON, with status 200 or 503. It binds to the given address only, has no other paths, and
 changes nothing.
 """
 

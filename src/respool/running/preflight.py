@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from respool.checkpoint.compatibility import compare
-from respool.checkpoint.query_shape import QueryShape, query_shape
+from respool.checkpoint.operator_files import QueryShape, query_shape
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import PipelineError, RespoolError
 from respool.format.positions import kafka_parts, kind_of, text_of
@@ -20,9 +20,9 @@ from respool.locations import for_spark
 from respool.pipeline import fingerprint
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.fingerprint import Fingerprint
+from respool.pipeline.session import pipeline_session
 from respool.running.dataflow import start_query
 from respool.spark import failures
-from respool.spark.session import session_for
 from respool.storage.local import LocalReader
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Preflight:
     Attributes:
         changes: What has changed in the pipeline since the savepoint, a sentence for each.
         blocking: Why Spark would not start; empty when it would.
-        notes: What else a user should know.
+        notes: Other remarks for the user.
     """
 
     changes: tuple[str, ...]
@@ -130,7 +130,7 @@ def shape_of(spark: "SparkSession", pipeline: Pipeline, conf: Mapping[str, str])
         pipeline: The pipeline.
         conf: Spark's settings that are fixed in the checkpoint from which it is to start.
     """
-    session = session_for(spark, pipeline.timezone, pipeline.spark)
+    session = pipeline_session(spark, pipeline)
     for name, value in {**conf, **_TRIAL}.items():
         session.conf.set(name, value)
     with tempfile.TemporaryDirectory(prefix="respool-") as folder:
@@ -185,7 +185,7 @@ def _topics(pipeline: Pipeline, checkpoint: CheckpointSnapshot, batch: int) -> I
 
 def _settings(spark: "SparkSession", pipeline: Pipeline, names: list[str]) -> dict[str, str]:
     """Return what the pipeline's own session says of settings; those of which it says nothing are left out."""
-    session = session_for(spark, pipeline.timezone, pipeline.spark)
+    session = pipeline_session(spark, pipeline)
     conf = {name: session.conf.get(name, None) for name in names}
     return {name: value for name, value in conf.items() if value is not None}
 
@@ -202,7 +202,7 @@ def _fixed(before: QueryShape, conf: Mapping[str, str]) -> Iterator[str]:
             continue
         if name == _PARTITIONS:
             many = f"{value} partition" + ("" if value == "1" else "s")
-            yield f"the state is in {many} and stays so: {name} = {conf[name]} does nothing here."
+            yield f"the state is in {many} and is not converted: {name} = {conf[name]} does nothing here."
         else:
             yield f"{name} is fixed in the savepoint as {value}: the pipeline's {conf[name]} does nothing here."
 

@@ -9,7 +9,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from respool.errors import SettingsError
 from respool.spark.internals import query_listener
+from respool.text import UNLIMITED, folded, plural
+from respool.times import parse_time, time_text
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQueryProgress
@@ -21,7 +24,7 @@ class BatchProgress:
 
     >>> batch = respool.BatchProgress("visit-counts", 4, 1200, 800.0, None, None, None, None, 0, 1.5)
     >>> print(batch)
-    visit-counts batch 4  1,200 rows  800 rows/s  rejected 0  1.5 s
+    visit-counts batch 4  1,200 rows in 1.5 s
 
     Attributes:
         pipeline: The pipeline's name.
@@ -50,26 +53,45 @@ class BatchProgress:
     seconds: float
     lag: int | None = None
 
+    @property
+    def is_of_companion(self) -> bool:
+        """Whether the batch is of a companion, which keeps rejected records and is not shown."""
+        return self.pipeline.startswith("rejected-")
+
     def __str__(self) -> str:
         """Return the line that `respool run` prints for it."""
-        parts = [
-            f"{self.pipeline} batch {self.batch}",
-            f"{self.rows:,} rows",
-            f"{self.rows_per_second:,.0f} rows/s",
-        ]
+        return self.text()
+
+    def text(self, *, width: int = UNLIMITED) -> str:
+        """Return the line that `respool run` prints for it, folded between its parts at `width` columns."""
+        parts = [f"{self.pipeline} batch {self.batch}", f"{plural(self.rows, 'row')} in {self.seconds:.1f} s"]
         if self.watermark:
-            parts.append(f"watermark {self.watermark:%Y-%m-%dT%H:%M:%S}Z")
+            parts.append(f"watermark {time_text(self.watermark)}")
         if self.state_rows is not None:
-            parts += [
-                f"state {self.state_rows:,} rows",
-                f"late {self.late_rows:,} ({self.late_rows_total:,} in all)",
-            ]
-        parts += [f"rejected {self.rejected:,}", f"{self.seconds:.1f} s"]
-        return "  ".join(parts)
+            parts.append(f"state {plural(self.state_rows, 'row')}")
+        if self.late_rows:
+            parts.append(f"late {self.late_rows:,} ({self.late_rows_total or self.late_rows:,} in total)")
+        if self.rejected:
+            parts.append(f"rejected {self.rejected:,}")
+        return folded(parts, width)
 
     def to_json(self) -> dict[str, Any]:
         """Return what `respool run --json` prints for it."""
-        return asdict(self)
+        watermark = None if self.watermark is None else self.watermark.isoformat().replace("+00:00", "Z")
+        return {**asdict(self), "watermark": watermark}
+
+    @classmethod
+    def from_json(cls, text: str) -> "BatchProgress | None":
+        """Return the batch that a line of `respool run --json` reports; None for any other line."""
+        if not text.startswith("{"):
+            return None
+        try:
+            fields = json.loads(text)
+            if fields["watermark"] is not None:
+                fields["watermark"] = parse_time(fields["watermark"], timezone.utc)
+            return cls(**fields)
+        except (ValueError, KeyError, TypeError, SettingsError):
+            return None
 
 
 def from_spark(pipeline: str, progress: "StreamingQueryProgress") -> BatchProgress | None:
@@ -157,7 +179,7 @@ class StopRequested:
 
 @dataclass(frozen=True)
 class LeaseLost:
-    """Another process may use a checkpoint from now on, for this reason."""
+    """The lease of a checkpoint is lost, for this reason: another process may use it."""
 
     reason: str
 

@@ -65,7 +65,7 @@ class Restarts:
 
         Args:
             kafka: The cluster of all queries.
-            watch: Tells whether that cluster answers.
+            watch: Reports whether that cluster answers.
             patience: How long a query may fail before it counts as failed; None for ever.
             on_note: Called when a query is interrupted, and when it runs again.
         """
@@ -193,7 +193,7 @@ def retry_until_answered(
     Args:
         ask: Raises BrokerUnreachable when Kafka does not answer.
         kafka: The cluster.
-        watch: Tells whether the cluster answers.
+        watch: Reports whether the cluster answers.
         patience: How long to wait; None for ever.
         is_stopping: Returns whether to return without an answer.
 

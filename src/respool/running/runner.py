@@ -4,7 +4,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -16,7 +16,8 @@ from respool.kafka import outage, topics
 from respool.kafka.cluster import KafkaCluster
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.fingerprint import summarize_changes
-from respool.running import progress, restarts
+from respool.pipeline.session import pipeline_session
+from respool.running import partitions, progress, restarts
 from respool.running.claim import changed_since, checkpoint_in_use, claim, newest_change
 from respool.running.dataflow import Companions, kafka_source, sink_writer, start_query
 from respool.running.options import RunOptions
@@ -32,9 +33,9 @@ from respool.running.progress import (
 from respool.running.restarts import Restarts, retry_until_answered
 from respool.running.status import Phase, RunStatus
 from respool.settings import Settings
-from respool.spark import failures
+from respool.spark import cluster, failures
 from respool.spark.failures import Failure
-from respool.spark.session import session_for
+from respool.spark.internals import ignore_ended_jvm
 from respool.storage.lease import Lease
 
 if TYPE_CHECKING:
@@ -75,10 +76,10 @@ class Runner:
             settings: Where the checkpoints are.
             options: What this run changes in its pipelines.
             on_progress: Called with every finished batch, in the thread that waits.
-            on_note: Called with everything else that a user should know.
+            on_note: Called with all other notes for the user.
             held: The checkpoints that `holding` holds for this run; it releases them, too.
             resources: Closed after the queries have stopped, such as the Spark application.
-            status: Where the run notes how far it is, for the health server.
+            status: Where the run records its state, for the health server.
         """
         self._resources = resources or ExitStack()
         self._held = held or {}
@@ -97,6 +98,8 @@ class Runner:
         self._late: Counter[str] = Counter()  # late rows
         self._failed: list[Failure] = []  # for good
         self._companions: Companions | None = None
+        self._topic_partitions: dict[str, int] = {}
+        self._tasks_at_once: int | None = None
         self._stops_requested = 0
         self._deadline: float | None = None  # of the running batches, after a request to stop
         self._events: SimpleQueue[Event] = SimpleQueue()
@@ -144,10 +147,11 @@ class Runner:
         """
         changed = [self._options.apply(pipeline) for pipeline in pipelines]
         for pipeline in changed:
-            self._ask_kafka(partial(topics.require_topic, self._kafka, pipeline.topic))
+            self._ask_kafka(partial(self._require_topic, pipeline.topic))
         for pipeline in changed:
             if not self._hold(pipeline):
                 raise checkpoint_in_use(pipeline, self._checkpoint_of(pipeline))
+        self._await_executors()
         for pipeline in changed:
             self._ask_kafka(partial(pipeline.sink.prepare, self._kafka, pipeline.topic))
             self._start(pipeline)
@@ -166,16 +170,14 @@ class Runner:
         self._status.enter(Phase.RUNNING)
         while self._queries or self._restarts.waiting():
             event = self._next_event()
-            self._status.loop_turned()
+            self._status.loop_continued()
             match event:
                 case BatchProgress():
                     self._report(event)
                 case QueryIdle(name):
                     self._status.query_idle(name)
                 case LeaseLost(reason):
-                    queries = list(self._queries.values())
-                    self._queries.clear()
-                    restarts.halt(queries)
+                    self._halt()
                     raise CheckpointError(reason)
                 case StopRequested():
                     stops += 1
@@ -238,9 +240,7 @@ class Runner:
         if query is None or str(query.runId) != event.run:
             return
         del self._queries[event.name]
-        for raw in query.recentProgress:  # events of the last batches may come later than the end is noticed
-            if (batch := progress.from_spark(event.name, raw)) is not None:
-                self._report(batch)
+        self._report_finished(event.name, query)  # events of the last batches may come later than the end is noticed
         error = query.exception()
         if error is None:
             self._restarts.query_finished(event.name)
@@ -295,6 +295,19 @@ class Runner:
         limit = self._options.patience
         retry_until_answered(ask, self._kafka, self._watch, limit, lambda: self._stops_requested > 0)
 
+    def _require_topic(self, topic: str) -> None:
+        self._topic_partitions[topic] = len(topics.require_topic(self._kafka, topic))
+
+    def _await_executors(self) -> None:
+        """Wait for the executors of a cluster, and report where the output of their tasks is."""
+        registered: list[cluster.Executor] = []
+        if cluster.is_cluster(self._spark):
+            registered = cluster.wait_for_executors(
+                self._spark, self._options.patience, lambda: self._stops_requested > 0, self._on_note
+            )
+            self._on_note(cluster.describe_logs(registered))
+        self._tasks_at_once = partitions.tasks_at_once(self._spark, registered)
+
     def _hold(self, pipeline: Pipeline) -> bool:
         checkpoint = self._checkpoint_of(pipeline)
         changes = changed_since(checkpoint, pipeline)
@@ -334,9 +347,10 @@ class Runner:
         name = pipeline.name
         first = name not in self._sessions
         if first:
-            self._sessions[name] = session_for(self._spark, pipeline.timezone, pipeline.spark)
+            self._sessions[name] = pipeline_session(self._spark, pipeline)
             self._pipelines[name] = pipeline
             self._checkpoints[name] = self._checkpoint_of(pipeline)
+            self._choose_partitions(pipeline)
             self._sessions[name].streams.addListener(event_listener(name, self._events.put))
 
         try:
@@ -358,6 +372,16 @@ class Runner:
                 raise failure.error() from error
             self._fail(failure)
 
+    def _choose_partitions(self, pipeline: Pipeline) -> None:
+        """Choose the number of state partitions of a new query, unless it is given."""
+        if partitions.is_given(self._spark, pipeline, self._checkpoints[pipeline.name]):
+            return
+        of_topic = self._topic_partitions[pipeline.topic]
+        chosen = partitions.suggest(self._tasks_at_once, of_topic)
+        self._sessions[pipeline.name].conf.set(partitions.PARTITIONS, str(chosen))
+        if not (pipeline.stateless or pipeline.is_companion):
+            self._on_note(partitions.describe(pipeline, chosen, self._tasks_at_once, of_topic))
+
     def _stop(self, gracefully: bool) -> None:
         if gracefully:
             self._stops += restarts.stop_gracefully(self._queries.values(), self._spark)
@@ -369,9 +393,27 @@ class Runner:
         assert self._options.stop_within is not None
         limit = outage.duration(self._options.stop_within.total_seconds())
         self._on_note(f"{', '.join(sorted(self._queries))}: the batch has not ended within {limit} and is interrupted.")
-        queries = list(self._queries.values())
+        self._halt()
+
+    def _halt(self) -> None:
+        """Interrupt all queries, if need be by the end of the JVM, and report the batches that had finished."""
+        queries = dict(self._queries)
         self._queries.clear()
-        restarts.halt(queries)
+        restarts.halt(queries.values())
+        with suppress(Empty):
+            while True:
+                event = self._events.get_nowait()
+                if isinstance(event, BatchProgress):
+                    self._report(event)
+        for name, query in queries.items():
+            self._report_finished(name, query)
+
+    def _report_finished(self, name: str, query: "StreamingQuery") -> None:
+        """Report the batches that have finished and whose events have not arrived yet; none once the JVM has ended."""
+        with ignore_ended_jvm():
+            for raw in query.recentProgress:
+                if (batch := progress.from_spark(name, raw)) is not None:
+                    self._report(batch)
 
     def _interrupt(self, names: Sequence[str]) -> None:
         """Stop queries without waiting for their batches; those that hang in an outage end with Spark."""

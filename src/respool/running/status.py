@@ -1,7 +1,7 @@
-"""What a run reports of itself while it runs: its phase, its queries, and whether its loop still turns.
+"""What a run reports of itself while it runs: its phase, its queries, and whether its main loop still runs.
 
-The run's thread writes, the health server reads, from another thread. Nothing here asks Spark or Kafka: a JVM that
-hangs must not make the answer hang, too.
+The run's thread writes, the health server reads, from another thread. Nothing here calls Spark or Kafka: a JVM
+that hangs must not block the response.
 """
 
 import threading
@@ -13,11 +13,11 @@ from typing import Any
 
 from respool.running.progress import BatchProgress
 
-LOOP_LIMIT = 60.0  # seconds; the loop turns at least every 2, unless a call of it hangs
+LOOP_LIMIT = 60.0  # seconds; the loop handles an event at least every 2, unless a call hangs
 
 
 class Phase(Enum):
-    """How far a run is."""
+    """The phase of a run."""
 
     KAFKA = "waiting for Kafka"
     SPARK = "starting Spark"
@@ -27,7 +27,7 @@ class Phase(Enum):
 
 
 class QueryState(Enum):
-    """What a query does."""
+    """The state of a query."""
 
     RUNNING = "running"
     WAITING = "waiting for a restart"
@@ -37,10 +37,10 @@ class QueryState(Enum):
 
 @dataclass(frozen=True)
 class QueryStatus:
-    """What is known of a query; times are of the monotonic clock.
+    """The status of a query; times are of the monotonic clock.
 
     Attributes:
-        state: What it does.
+        state: Its state.
         began: When it started, for the first time.
         batch: Its last finished batch in this run; None before the first.
         batch_ended: When that was reported.
@@ -75,7 +75,7 @@ class QueryStatus:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a probe expects in addition; None expects nothing.
+    """Further conditions of a probe; None sets no condition.
 
     Attributes:
         silence: The most seconds for which Spark may report nothing of a running query.
@@ -108,8 +108,8 @@ class RunStatus:
         """Ask this function for how many seconds Kafka has not answered; None while it answers."""
         self._down_for = down_for
 
-    def loop_turned(self) -> None:
-        """Note that the run's loop has handled an event, or has waited for an event in vain."""
+    def loop_continued(self) -> None:
+        """Note that the run's main loop has handled an event, or has waited for one without result."""
         self._turned = self._clock()
 
     def query_started(self, name: str) -> None:
@@ -146,9 +146,9 @@ class RunStatus:
         down = self._down_for()
         with self._lock:
             now, reasons = self._clock(), []
-            # Before the loop runs, and after it, a restart would only repeat what takes long.
+            # Before the loop runs, and after it, a restart would only repeat slow work.
             if self._phase is Phase.RUNNING and now - self._turned > LOOP_LIMIT:
-                reasons.append(f"the run's loop has not turned for {now - self._turned:.0f} s")
+                reasons.append(f"the run's main loop has handled no event for {now - self._turned:.0f} s")
             return reasons if down is not None else reasons + self._silent(now, limits)
 
     def not_ready(self, limits: Limits) -> list[str]:

@@ -1,1 +1,1 @@
-"""Savepoints: a moment of a query, kept under a name; to go back to it, or to start a second query from it."""
+"""Savepoints: the position and state of a query under a name, to restore it or to start a second query from it."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from respool.checkpoint import reachability
-from respool.checkpoint.planning import source_trim
+from respool.checkpoint.planning import sources
 from respool.checkpoint.snapshot import CheckpointSnapshot, with_companions
 from respool.errors import BatchUnavailableError, CheckpointError, DamagedFileError, UnreadableFileError
 from respool.format import layout, positions, state_files
@@ -141,7 +141,7 @@ def _sources(checkpoint: CheckpointSnapshot, batch: int) -> list[str]:
     later: set[str] = set()
     for source in checkpoint.planned(batch).sources:
         if positions.kind_of(source.end) == "files":
-            later |= set(source_trim.trim(checkpoint, source.source, int(source.end["logOffset"])).moves)
+            later |= set(sources.trim(checkpoint, source.source, int(source.end["logOffset"])).moves)
     folders = [folder for folder in checkpoint.folders if folder.startswith("sources/")]
     paths = [f"{folder}/{name}" for folder in sorted(folders) for name in sorted(checkpoint.folders[folder])]
     return [path for path in paths if path not in later and _is_listed(path)]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from respool.errors import CheckpointError
-from respool.locations import local_path
+from respool.locations import expand_user, local_path
 from respool.savepoint.manifest import parse
 from respool.storage.folder import FolderReader
 from respool.storage.open import new_writer
@@ -89,7 +89,7 @@ def _ancestors(location: str) -> Iterator[tuple[str, str]]:
         for count in range(len(parts) - 1, 0, -1):
             yield f"{scheme}://{'/'.join(parts[:count])}", parts[count]
         return
-    written = Path(os.path.normpath(path.expanduser().absolute()))
+    written = Path(os.path.normpath(expand_user(path).absolute()))
     seen = set()
     for folder in (written, Path(os.path.realpath(written))):  # a link can lead into a checkpoint, or be inside it
         for below, outer in zip((folder, *folder.parents), folder.parents, strict=False):

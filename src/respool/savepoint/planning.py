@@ -12,10 +12,9 @@ from respool.checkpoint.journal.history import query_ids
 from respool.checkpoint.journal.steps import Journal, LogEnds, Move, Operation, Replace, Step
 from respool.checkpoint.ownership import RunRecord
 from respool.checkpoint.planning import refusals
-from respool.checkpoint.planning.availability import Availability, availability
 from respool.checkpoint.planning.request import KafkaRetention, RewindContext, RewindRequest, copy_identity
 from respool.checkpoint.planning.rewind import read_again
-from respool.checkpoint.planning.source_trim import Inputs
+from respool.checkpoint.planning.sources import Availability, Inputs, availability
 from respool.checkpoint.snapshot import CheckpointSnapshot, require_listed
 from respool.errors import CheckpointError, Refusal
 from respool.format import logs, positions
@@ -23,10 +22,9 @@ from respool.format.model import SourceOffsets
 from respool.format.positions import SourceRange
 from respool.savepoint import install
 from respool.savepoint.install import InstallSet
-from respool.savepoint.manifest import SavepointManifest
 from respool.savepoint.store import StoredSavepoint
 from respool.sinks.address import ReplayOutcome
-from respool.storage.open import open_reader
+from respool.storage.open import open_referenced
 
 _NO_BATCHES = LogEnds(-1, -1)
 
@@ -47,7 +45,7 @@ class PlannedInstall:
         aside_size: Their size in bytes.
         replay: What the sink will do with replayed batches; None when it is not known.
         refusals: Why the plan cannot be applied as it is.
-        notes: What else the user should know.
+        notes: Other remarks for the user.
         journal: The steps that will be carried out.
     """
 
@@ -111,10 +109,11 @@ def read_since(starts: Sequence[SourceOffsets], checkpoint: CheckpointSnapshot) 
     return read_again(checkpoint, {start.source: start.end for start in starts}) if checkpoint.offsets else None
 
 
-def read_by_origin(manifest: SavepointManifest) -> ReadSince | None:
+def read_by_origin(savepoint: StoredSavepoint) -> ReadSince | None:
     """Return what the checkpoint of a savepoint has read since; None when that checkpoint cannot be read."""
+    manifest = savepoint.manifest
     try:
-        files = open_reader(manifest.checkpoint)
+        files = open_referenced(manifest.checkpoint, savepoint.location)
         if logs.query_id(logs.decode("metadata", files.read("metadata"))) != manifest.query_id:
             return None
         return read_since(manifest.sources, CheckpointSnapshot(files))

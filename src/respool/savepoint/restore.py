@@ -60,7 +60,7 @@ def plan_restore(
     manifest = savepoint.manifest
     install_set = savepoint_files(savepoint, location, None)
     name = journal_id(context.now, manifest.next_batch)
-    read_before = read_since(manifest.sources, checkpoint) if checkpoint is not None else read_by_origin(manifest)
+    read_before = read_since(manifest.sources, checkpoint) if checkpoint is not None else read_by_origin(savepoint)
     origin = savepoint.checkpoint()
     reads = pending_reads(manifest.sources, origin, read_before, context.kept, to_end=checkpoint is None)
     steps = install.steps(checkpoint, install_set, name, sink_steps(request, context, name))
@@ -118,7 +118,7 @@ def plan_fork(
         sink_identity=manifest.run.sink_identity if manifest.run else None,
     )
     steps.append(Replace(ownership.FORK, None, record_text(record.to_json())))
-    read_before = read_by_origin(manifest)
+    read_before = read_by_origin(savepoint)
     reads = pending_reads(manifest.sources, savepoint.checkpoint(), read_before, context.kept, to_end=True)
     left = LogEnds(manifest.batch, manifest.batch)
     journal = install_journal("fork", name, request, context.now, None, query_id, left, savepoint.location, steps)

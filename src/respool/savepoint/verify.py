@@ -24,7 +24,7 @@ class SavepointCheck:
 
     Attributes:
         wrong: What is broken; empty when a query can start from it.
-        notes: What else the user should know.
+        notes: Other remarks for the user.
     """
 
     wrong: tuple[str, ...]

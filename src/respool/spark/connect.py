@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 from respool.errors import MachineError, SettingsError
 from respool.settings import Settings
+from respool.spark import internals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,7 +97,7 @@ def connect_session(address: str) -> "Iterator[SparkSession]":
             _close_clones(session)
             session.stop()
     finally:
-        builder._options.clear()  # the builder is one for the process, and would remember the address
+        internals.forget_options(builder)
         for name, value in before.items():
             os.environ.pop(name, None)
             if value is not None:

@@ -23,9 +23,12 @@ class Cause(Enum):
     RECORD_TOO_LARGE = "a record is too large"
     REFUSED = "Kafka refuses the credentials"
     CONCURRENT_QUERY = "another query writes to the checkpoint"
-    STATE_MISMATCH = "the state is of other code"
+    STATE_MISMATCH = "the state was written by other code"
     WORKER_START = "a Python worker did not start in time"
     WORKER_LOST = "a Python worker ended"
+    EXECUTOR_LOST = "an executor was lost"
+    APPLICATION_ENDED = "the cluster has ended the application"
+    MODULE_MISSING = "a Python module is missing"
     NETWORK = "a connection failed"
     SINK = "a sink does not answer"
     CODE = "Python code raised an exception"
@@ -40,6 +43,7 @@ _TRANSIENT: dict[Cause, int | None] = {
     Cause.NETWORK: None,
     Cause.SINK: None,
     Cause.WORKER_START: 10,
+    Cause.EXECUTOR_LOST: 10,
     Cause.WORKER_LOST: 3,  # most often killed for its memory; a crash that the data causes would repeat for ever
 }
 
@@ -59,6 +63,16 @@ _PATTERNS: tuple[tuple[str, Cause], ...] = (
         Cause.WORKER_START,
     ),
     (r"Python worker exited unexpectedly", Cause.WORKER_LOST),
+    (
+        r"SparkContext (?:was|has been) shut ?down|All masters are unresponsive|Master removed our application"
+        r"|stopped SparkContext",
+        Cause.APPLICATION_ENDED,
+    ),
+    (
+        r"ExecutorLostFailure|MetadataFetchFailedException|FetchFailedException|FetchFailed\("
+        r"|BlockNotFoundException|Failed to get broadcast_\d+",
+        Cause.EXECUTOR_LOST,
+    ),
     (r"Topic \S+ not present in metadata", Cause.TOPIC_UNKNOWN),
     (
         r"kafka\.common\.errors\.(?:Timeout|Disconnect|Network|BrokerNotAvailable|LeaderNotAvailable"
@@ -106,6 +120,17 @@ _MEANINGS: dict[Cause, str] = {
     ),
     Cause.WORKER_START: f"A Python worker did not start in time. Check the load of the machine; {_RESUMES}",
     Cause.WORKER_LOST: f"A Python worker ended unexpectedly. Check the memory of the machine; {_RESUMES}",
+    Cause.EXECUTOR_LOST: (
+        f"Executors of the cluster were lost. Check its workers and the memory of their hosts; {_RESUMES}"
+    ),
+    Cause.APPLICATION_ENDED: (
+        f"The cluster has ended the Spark application, or its master is gone. Check the cluster; {_RESUMES}"
+    ),
+    Cause.MODULE_MISSING: (
+        "A task needs a Python module that is not installed where it ran. Pure Python packages are shipped with "
+        "spark.submit.pyFiles in the [spark] table of respool.toml, or --py-files of spark-submit; install others on "
+        "every host of the cluster. See docs/deploy.md."
+    ),
     Cause.NETWORK: f"A connection failed. Check the network and the object store; {_RESUMES}",
     Cause.SINK: f"A sink does not answer. Check that its server runs and can be reached; {_RESUMES}",
 }
@@ -191,6 +216,8 @@ def _cause(text: str) -> Cause:
         for kind, cause in _UNREACHABLE.items():
             if f"{kind.__module__}.{kind.__qualname__}" in raised:
                 return cause
+        if raised[-1:] == ["ModuleNotFoundError"]:
+            return Cause.MODULE_MISSING
         # An exception of the user's code may quote anything: its text says nothing about the cause.
         if any(re.search(r"(?:Error|Exception|Exit|Interrupt|Warning)$", name) for name in raised):
             return Cause.DISK_FULL if re.search(r"No space left on device", text) else Cause.CODE

@@ -85,7 +85,7 @@ def disconnect() -> None:
 
 
 def forget_jvm() -> None:
-    """Let pyspark forget a JVM that has ended, whether it could be stopped or not.
+    """Remove pyspark's references to a JVM that has ended, whether it could be stopped or not.
 
     Tested with Spark 4.2.0. Without it, the process cannot start Spark a second time after its JVM was killed.
     """
@@ -97,6 +97,14 @@ def forget_jvm() -> None:
     SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = None
     SparkSession._activeSession = None
+
+
+def forget_options(builder: "SparkSession.Builder") -> None:
+    """Remove all options from the builder of sessions, which exists once in a process.
+
+    Tested with Spark 4.2.0. Without it, a session on another Spark Connect server gets the address of the first.
+    """
+    builder._options.clear()
 
 
 class SparkJvm:
@@ -132,6 +140,23 @@ def running_jvm() -> SparkJvm | None:
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     jvm = getattr(context, "_jvm", None)
     return None if jvm is None else SparkJvm(jvm)
+
+
+def running_executors(spark: "SparkSession") -> list[tuple[str, int, str]]:
+    """Return the executors of an application: the id, the number of cores and the address of the log of each.
+
+    Tested with Spark 4.2.0. Without it, the number of state partitions follows from the topic alone, and the logs that
+    tasks print to are found on the cluster's own web page only.
+    """
+    context: Any = spark.sparkContext
+    listed: Any = context._jsc.sc().statusStore().executorList(True)
+    running = []
+    for position in range(listed.size()):
+        executor: Any = listed.apply(position)
+        if executor.id() != "driver":
+            log = executor.executorLogs().get("stderr")
+            running.append((executor.id(), executor.totalCores(), log.get() if log.isDefined() else ""))
+    return running
 
 
 # Errors
@@ -216,6 +241,49 @@ def ignore_ended_jvm() -> Iterator[None]:
 
 # Streaming queries
 
+_MOST_TEXT = 1000  # characters; Spark's expression overflows a thread's stack of 1 MiB at about 1,500
+
+
+@contextmanager
+def short_errors() -> Iterator[None]:
+    """Shorten the Java error that a foreachBatch function raises; Spark's log keeps the whole of it.
+
+    When a query is stopped, Spark searches the text of the error that its batch ends with for an interruption, by a
+    regular expression that recurses at every character: an ordinary stack trace overflows the stack of the query's
+    thread, and the terminal gets a thousand lines.
+
+    Tested with Spark 4.2.0. Without it, stopping a query within a batch prints a StackOverflowError.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark import SparkContext
+
+    class ShortJavaError(Py4JJavaError):  # type: ignore[misc]
+        """The same error, with a text that Spark recognizes: by py4j's name of the class."""
+
+        __module__, __qualname__ = Py4JJavaError.__module__, Py4JJavaError.__qualname__
+
+        def __str__(self) -> str:
+            return self.text  # type: ignore[no-any-return]
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        text = str(error)
+        if len(text) > _MOST_TEXT:
+            jvm: Any = SparkContext._jvm
+            logger = jvm.org.apache.logging.log4j.LogManager.getLogger("respool.batch")
+            logger.warn("A batch has failed", error.java_exception)
+            shortened: Any = error
+            shortened.__class__, shortened.text = ShortJavaError, _causes_only(text)
+        raise
+
+
+def _causes_only(text: str) -> str:
+    """Return the text of a Java error without its stack: what failed, and the innermost cause."""
+    lines = text.splitlines()
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    return "\n".join(line[: _MOST_TEXT // 3 - 1] for line in (*lines[:2], *causes[-1:]))
+
 
 def stop_after_batch(query: "StreamingQuery", spark: "SparkSession") -> None:
     """Stop a query once its running batch is committed, and start no other batch.
@@ -254,15 +322,15 @@ def query_listener(
             """Nothing to report: starting is synchronous."""
 
         def onQueryProgress(self, event: Any) -> None:
-            """Pass a finished batch on."""
+            """Report a finished batch."""
             on_progress(listener.StreamingQueryProgress.fromJson(json.loads(event.progress().json())))
 
         def onQueryIdle(self, event: Any) -> None:
-            """Pass on that there is nothing to read, which Spark reports every ten seconds."""
+            """Report that there are no new records, which Spark notes every ten seconds."""
             on_idle()
 
         def onQueryTerminated(self, event: Any) -> None:
-            """Pass the end on."""
+            """Report the end of the query."""
             on_end(event.runId().toString())
 
         class Java:

@@ -6,7 +6,7 @@
 - `JsonReader` reads JSON from its bytes, with Jackson, in a third to a half of the time of Spark's `from_json`: see
   `respool.decoders.json`.
 
-After a change of them, `python -m respool.spark.jvm_classes` builds the jar again, with a JDK.
+After changing them, run `python -m respool.spark.jvm_classes` to build the jar again; this needs a JDK.
 """
 
 import hashlib

@@ -14,7 +14,7 @@ from respool.errors import MachineError
 from respool.local import jars
 from respool.locations import for_spark, scheme_of, store_of
 from respool.settings import Settings
-from respool.spark import class_archive, connect, gateway, internals, jvm_classes
+from respool.spark import class_archive, cluster, connect, gateway, internals, jvm_classes
 from respool.storage import lease, object_store
 
 if TYPE_CHECKING:
@@ -116,9 +116,9 @@ def spark_session(
         SettingsError: Spark Connect is asked for.
     """
     connect.refuse(settings)
-    # Without it, stateful workers use the first python3 of the PATH.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted:
+        cluster.require_master(settings.master)
     conf = _conf(settings, submitted, stores_of(settings, locations))
     if submitted:
         session = _session(conf)
@@ -143,8 +143,13 @@ def _session(conf: Mapping[str, str]) -> "SparkSession":
     builder = SparkSession.builder
     for name, value in conf.items():
         builder = builder.config(name, value)
+    # Without it, stateful workers use the first python3 of the PATH.
+    is_default = os.environ.setdefault("PYSPARK_PYTHON", sys.executable) == sys.executable
     with _kept_interrupt_handler():
         session = builder.getOrCreate()
+    if is_default and cluster.is_cluster(session):
+        # This environment is not on the hosts of the executors.
+        session.sparkContext.pythonExec = conf.get("spark.pyspark.python", "python3")
     jvm = internals.running_jvm()
     if jvm is not None:
         lease.extend_all(jvm)
@@ -200,7 +205,7 @@ def _conf(settings: Settings, submitted: bool, stores: set[str]) -> dict[str, st
     access = object_store.hadoop_conf(settings, os.environ, stores)
     if submitted:
         return {**_ALWAYS, **access, **settings.spark}
-    local = re.match(r"local(\[|$)", settings.master) is not None
+    local = cluster.is_local(settings.master)
     needed = [*jars.spark_jars(settings), *(jars.s3_jars(settings) if "s3" in stores else ())]
     files = ",".join(str(jar) for jar in (needed if local else (*needed, jvm_classes.JAR)))
     conf = {**_ALWAYS, **access, **(_LOCAL if local else {}), "spark.master": settings.master, **settings.spark}

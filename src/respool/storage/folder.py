@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from respool.errors import CheckpointError, FileError, UnreadableFileError
+from respool.untrusted import MAX_BYTES
+
+_MAX_STATE_BYTES = 4 * 2**30  # of a state file, whose checksum is computed over the whole file
 
 
 class FileInfo(NamedTuple):
@@ -138,6 +141,13 @@ def translate_errors(what: str) -> Iterator[None]:
         raise UnreadableFileError(what, f"could not be reached: {short_message(error)}") from error
     except Exception as error:  # each filesystem has its own errors
         raise UnreadableFileError(what, f"could not be reached: {short_message(error)}") from error
+
+
+def require_readable_size(path: str, size: int) -> None:
+    """Raise UnreadableFileError for a file of a checkpoint that is too large to be read as a whole."""
+    most = _MAX_STATE_BYTES if path.startswith("state/") else MAX_BYTES
+    if size > most:
+        raise UnreadableFileError(path, f"has {size:,} bytes; at most {most:,} are read as a whole")
 
 
 def read_error(path: str, error: Exception) -> UnreadableFileError:

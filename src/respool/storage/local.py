@@ -18,11 +18,10 @@ from typing import BinaryIO
 
 from respool.errors import CheckpointError, UnreadableFileError
 from respool.locations import OWN
-from respool.storage.folder import FileInfo, FolderListing, short_message, translate_errors
-from respool.untrusted import MAX_BYTES, relative_path
+from respool.storage.folder import FileInfo, FolderListing, require_readable_size, short_message, translate_errors
+from respool.untrusted import relative_path
 
 _PIECE = 2**20  # bytes read at a time
-_MAX_STATE_BYTES = 4 * 2**30  # of a state file, whose checksum is computed over the whole file
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\\\ud800-\udfff]")  # characters that `relative_path` refuses
 _LINK = "it is a symbolic link, which respool does not follow"
 _TEMPORARY = re.compile(r"\..+\.\d+\.tmp")
@@ -92,10 +91,7 @@ class LocalReader:
     def read(self, path: str) -> bytes:
         """Return a file's bytes."""
         with translate_errors(path), self._open(path) as file:
-            size = os.fstat(file.fileno()).st_size
-            most = _MAX_STATE_BYTES if path.startswith("state/") else MAX_BYTES
-            if size > most:
-                raise UnreadableFileError(path, f"has {size:,} bytes; at most {most:,} are read as a whole")
+            require_readable_size(path, os.fstat(file.fileno()).st_size)
             return file.read()
 
     def read_many(self, paths: Sequence[str]) -> dict[str, bytes | Exception]:

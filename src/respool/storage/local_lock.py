@@ -99,6 +99,7 @@ def _numbered(folder: Path) -> list[str]:
 
 _LOCK = "lock"
 _JVM = "jvm.lock"
+_OPENINGS = 10  # of a lock file that others delete meanwhile, as a run does that could not start
 _ATTEMPTS = 100  # of a JVM to take its lock, which whoever tests it has for a moment
 _PATIENCE = 5.0  # seconds that a JVM has to release its lock
 
@@ -156,9 +157,16 @@ def take(folder: Path) -> LocalLock | None:
     """Lock a folder, which is made when it is missing; None when another process or its JVM holds it."""
     with ExitStack() as stack:
         try:
-            (folder / OWN).mkdir(parents=True, exist_ok=True)
-            file = stack.enter_context(_open(folder / OWN / _LOCK, create=True))
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path = folder / OWN / _LOCK
+            for _ in range(_OPENINGS):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context(_open(path, create=True))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is_at(file, path):
+                    break
+                file.close()
+            else:
+                return None
             if jvm_of(folder) is not None:
                 return None
             file.truncate(0)
@@ -173,6 +181,14 @@ def take(folder: Path) -> LocalLock | None:
             ) from error
         stack.pop_all()
         return LocalLock(folder, file)
+
+
+def _is_at(file: IO[str], path: Path) -> bool:
+    """Return whether an open file still has a path; a lock on a file that was deleted since excludes nobody."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.lstat(path))
+    except FileNotFoundError:
+        return False
 
 
 def process_of(folder: Path) -> str | None:

@@ -21,7 +21,7 @@ from uuid import uuid4
 
 from respool.errors import CheckpointError, CheckpointNotFoundError, RespoolError, StoreError
 from respool.locations import OWN, canonical_location, scheme_of, store_of
-from respool.storage.folder import FileInfo, FolderListing, short_message, translate_errors
+from respool.storage.folder import FileInfo, FolderListing, require_readable_size, short_message, translate_errors
 from respool.storage.object_store import fsspec_options
 from respool.storage.store_errors import error_code, store_error
 from respool.untrusted import relative_path
@@ -90,21 +90,34 @@ class RemoteReader:
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes."""
-        with _translate_errors(f"{self.root}/{path}"):
-            return bytes(self._fs.cat_file(self._at(path)))
+        where = self._at(path)
+        info = self._listed.get(path) or self._ask(path)
+        if info is None:
+            raise FileNotFoundError(path)
+        require_readable_size(path, info.size)
+        return self._content(path, where)
 
     def read_many(self, paths: Sequence[str]) -> dict[str, bytes | Exception]:
         """Return the bytes of each file, or the error that it raised; in parallel where the store supports it."""
         if not paths:
             return {}
-        with _translate_errors(self.root):
-            contents = self._fs.cat([self._at(path) for path in paths], on_error="return")
-        by_path = {self._relative(path): data for path, data in contents.items()}
+        by_path: dict[str, bytes | Exception] = {}
+        for path in paths:
+            if path in self._listed:
+                try:
+                    require_readable_size(path, self._listed[path].size)
+                except CheckpointError as error:
+                    by_path[path] = error
+        wanted = [self._at(path) for path in paths if path not in by_path]
+        if wanted:
+            with _translate_errors(self.root):
+                contents = self._fs.cat(wanted, on_error="return")
+            by_path |= {self._relative(path): data for path, data in contents.items()}
         return {path: by_path.get(path, FileNotFoundError(path)) for path in paths}
 
     def chunks(self, path: str) -> Iterator[bytes]:
         """Yield a file's bytes as one chunk: one request is the fastest."""
-        yield self.read(path)
+        yield self._content(path, self._at(path))
 
     def below(self, folder: str) -> list[str]:
         """Return the paths of all files in a folder and its subfolders; empty when the folder does not exist."""
@@ -134,6 +147,10 @@ class RemoteReader:
                 infos[path] = known
         return infos
 
+    def _content(self, path: str, where: str) -> bytes:
+        with _translate_errors(f"{self.root}/{path}"):
+            return bytes(self._fs.cat_file(where))
+
     def _find(self, folder: str, depth: int | None = None) -> list[str]:
         return self._files(self._entries(folder, depth))
 
@@ -158,6 +175,9 @@ class RemoteReader:
             except FileNotFoundError:
                 return None
         return _facts(info) if info.get("type") != "directory" else None
+
+    def _is_file(self, path: str) -> bool:
+        return self._ask(path) is not None
 
     def temporary(self, folder: str) -> list[str]:
         """Return the paths of temporary files and probes in one folder that killed processes left."""
@@ -205,7 +225,7 @@ class RemoteWriter(RemoteReader):
         The content must be unique to this process: it identifies a write that was repeated because its response was
         lost.
         """
-        if self._ask(path) is not None:
+        if self._is_file(path):
             raise FileExistsError(path)
         if self.exclusive():
             if not self._write_if(path, data, mode="create") and not self._holds(path, data):
@@ -256,7 +276,7 @@ class RemoteWriter(RemoteReader):
                 new = f"{folder}/.{name}.{os.getpid()}.tmp"
                 self._fs.makedirs(folder, exist_ok=True)
                 self._fs.pipe_file(new, data)
-                if self._ask(path) is not None:
+                if self._is_file(path):
                     self._fs.rm_file(self._at(path))
                 self._fs.mv(new, self._at(path))
             else:
@@ -272,11 +292,11 @@ class RemoteWriter(RemoteReader):
         before = self._ask(source)
         with _translate_errors(f"{self.root}/{source}"):
             if before is None:
-                if self._ask(target) is None:
+                if not self._is_file(target):
                     raise CheckpointError(f"{source} has vanished: another process changes this checkpoint.")
                 return
             if self._renames:
-                if self._ask(target) is not None:
+                if self._is_file(target):
                     raise CheckpointError(f"{source} cannot be moved to {target}: both exist.")
                 self._fs.makedirs(os.path.dirname(self._at(target)), exist_ok=True)
                 self._fs.mv(self._at(source), self._at(target))
@@ -291,7 +311,7 @@ class RemoteWriter(RemoteReader):
     def delete(self, path: str) -> None:
         """Delete a file if it exists."""
         with _translate_errors(f"{self.root}/{path}"):
-            if self._ask(path) is not None:
+            if self._is_file(path):
                 self._fs.rm_file(self._at(path))
             self._listed.pop(path, None)
 

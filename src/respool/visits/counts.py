@@ -1,4 +1,4 @@
-"""Visits counted in windows of event time: finished windows to Kafka, or every update to the console.
+"""The events of the website: pipelines that archive them, and count visits and browsers in windows of event time.
 
 The micro-batch consumer does not count: it prints the visits of every batch, from the tasks that read them.
 """
@@ -8,15 +8,47 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from respool.archive.sink import archive_topic
+from respool.decoders.json import JsonDecoder
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.results import ArrivalDependent, Windows
 from respool.sinks.console import ConsoleSink, FunctionSink
 from respool.sinks.kafka import KafkaSink
 from respool.times import spark_interval
-from respool.visits.events import ROCKSDB, VISIT, VISITS_TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
+
+VISITS_TOPIC = "visits"
+VISIT = JsonDecoder(
+    schema="event_id STRING, visit_id STRING NOT NULL, event_time TIMESTAMP NOT NULL, page STRING",
+    event_time="event_time",
+)
+BROWSER_VISIT = JsonDecoder(
+    schema="userId STRING, page STRING, eventTime TIMESTAMP NOT NULL, browser STRING NOT NULL",
+    event_time="eventTime",
+)
+ROCKSDB = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+}
+
+
+def visits_archive(*, topic: str = VISITS_TOPIC, table: str | None = None, timezone: str = "UTC") -> Pipeline:
+    """Return the pipeline `visits-archive`."""
+    return archive_topic("visits-archive", topic, VISIT, table=table, timezone=timezone)
+
+
+def browser_visits_archive(*, topic: str = VISITS_TOPIC, table: str | None = None, timezone: str = "UTC") -> Pipeline:
+    """Return the pipeline `browser-visits-archive`."""
+    table = table or browser_table(topic)
+    return archive_topic("browser-visits-archive", topic, BROWSER_VISIT, table=table, timezone=timezone)
+
+
+def browser_table(topic: str) -> str:
+    """Return the archive of a topic of browser visits, whose event time is in another field."""
+    return f"browser_{topic}_table"
 
 
 def visit_counts(
@@ -105,3 +137,59 @@ def _print_partition(rows: "Iterator[Row]") -> None:
     for row in rows:
         # One write per line: workers share the stream, and print() would write the line's end separately.
         sys.stdout.write(f"Partition[{context.partitionId()}] > Printing visit={row}\n")
+
+
+def browser_stats_stateless(
+    *,
+    topic: str = VISITS_TOPIC,
+    output_topic: str = "browser-stats-stateless",
+    window: str = "5 minutes",
+    timezone: str = "UTC",
+) -> Pipeline:
+    """Return the pipeline `browser-stats-stateless`: each batch is counted on its own."""
+    return Pipeline(
+        name="browser-stats-stateless",
+        summary=f"Statistics by browser in windows of {window}, of each batch on its own",
+        topic=topic,
+        decode=BROWSER_VISIT,
+        transform=partial(browser_stats, window=spark_interval(window)),
+        stateless=True,
+        sink=KafkaSink(output_topic, key=("browser", "window")),
+        timezone=timezone,
+        results=ArrivalDependent("each batch is counted on its own, so results depend on which records share a batch"),
+        archive=browser_table(topic),
+    )
+
+
+def browser_stats_stateful(
+    *,
+    topic: str = VISITS_TOPIC,
+    output_topic: str = "browser-stats-stateful",
+    window: str = "5 minutes",
+    watermark: str = "20 minutes",
+    timezone: str = "UTC",
+) -> Pipeline:
+    """Return the pipeline `browser-stats-stateful`: each batch adds to the state of the batches before."""
+    return Pipeline(
+        name="browser-stats-stateful",
+        summary=f"Statistics by browser in windows of {window}, kept from batch to batch",
+        topic=topic,
+        decode=BROWSER_VISIT,
+        watermark=watermark,
+        transform=partial(browser_stats, window=spark_interval(window)),
+        output_mode="update",
+        trigger="15 seconds",
+        sink=KafkaSink(output_topic, key=("browser", "window")),
+        timezone=timezone,
+        results=Windows(window),
+        archive=browser_table(topic),
+    )
+
+
+def browser_stats(events: "DataFrame", window: str) -> "DataFrame":
+    """Return the count and the newest event time of every browser in every window."""
+    from pyspark.sql import functions as F
+
+    return events.groupBy("browser", F.window("eventTime", window)).agg(
+        F.count("*").alias("count"), F.max("eventTime").alias("last_event_time_in_window")
+    )

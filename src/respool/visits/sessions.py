@@ -13,7 +13,7 @@ from respool.sessions.timer import by_timer
 from respool.sinks.kafka import KafkaSink
 from respool.text import did_you_mean
 from respool.times import parse_duration
-from respool.visits.events import ROCKSDB, VISIT, VISITS_TOPIC
+from respool.visits.counts import ROCKSDB, VISIT, VISITS_TOPIC
 
 _KEYS = {"gap": ("visit_id", "session_start"), "timer": ("visit_id",)}
 # transformWithState requires the RocksDB state store.

@@ -36,7 +36,7 @@ BAD = [
 
 
 class Stage(ArchiveStage):
-    """What is sent, and what is there in the end."""
+    """What is sent, and what is archived in the end."""
 
     def send(self, topic: str, *messages: Message) -> None:
         kafka_producer.produce(self.kafka, topic, messages)

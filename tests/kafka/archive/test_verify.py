@@ -26,7 +26,7 @@ from respool.settings import Settings
 from respool.sinks.protocol import WriteContext
 from respool.spark import sql as archive
 from respool.spark.session import session_for
-from respool.visits.events import visits_archive
+from respool.visits.counts import visits_archive
 from support.archive import PATIENCE, ArchiveStage, until
 from support.processes import children_of
 
@@ -40,7 +40,7 @@ def visit(number: int, hour: int = 7) -> bytes:
 
 @dataclass(frozen=True)
 class Stage(ArchiveStage):
-    """The archive of one topic. What happens to the table is done without Spark."""
+    """The archive of one topic. The table is changed without Spark."""
 
     topic: str
 
@@ -48,7 +48,7 @@ class Stage(ArchiveStage):
         kafka_producer.produce_together(self.kafka, self.topic, values, partition)
 
     def archive(self) -> None:
-        """Archive what is in the topic now, by the sink of the archiving query."""
+        """Archive the existing records of the topic, by the sink of the archiving query."""
         pipeline = visits_archive(topic=self.topic, table="visits_table")
         starts, ends = topics.start_offsets(self.kafka, self.topic), topics.end_offsets(self.kafka, self.topic)
         offsets = {number: (starts[number], end) for number, end in ends.items()}
@@ -98,10 +98,10 @@ def stage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Stage:
     @contextmanager
-    def same(_: Settings) -> "Iterator[SparkSession]":
+    def same(_: Settings, **__: object) -> "Iterator[SparkSession]":
         yield spark
 
-    # A second session of one process would be the same one, and end it.
+    # A second session in a process would be the same session, and its end would end both.
     monkeypatch.setattr("respool.spark.session.spark_session", same)
     return Stage(spark, kafka, replace(settings, home=tmp_path / "a home"), topic)
 

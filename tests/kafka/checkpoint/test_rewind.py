@@ -19,7 +19,7 @@ from respool.running.options import RunOptions
 from respool.running.runner import Runner
 from respool.settings import Settings
 from respool.sinks.kafka import KafkaSink
-from respool.visits.events import VISIT
+from respool.visits.counts import VISIT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

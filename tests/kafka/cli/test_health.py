@@ -1,4 +1,4 @@
-"""What supervisors see of a run: its health over HTTP, and lines of JSON on standard error."""
+"""What a supervisor gets from a run: its health over HTTP, and lines of JSON on standard error."""
 
 import json
 import socket
@@ -29,7 +29,7 @@ def address() -> str:
 
 
 def ask(address: str, path: str) -> tuple[int, dict[str, Any]]:
-    """Return status and answer of a probe; status 0 when nothing listens."""
+    """Return status and body of a probe's response; status 0 when nothing listens."""
     try:
         with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as response:
             return response.status, json.load(response)

@@ -1,4 +1,4 @@
-"""Signals and killed processes: a command ends as it should, says so in a few words, and leaves nothing behind."""
+"""Signals and killed processes: a command ends as it should, reports it briefly, and leaves nothing behind."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ import pytest
 from respool.kafka import producer
 from respool.kafka.cluster import KafkaCluster
 from support.checkpoints import unpack
-from support.processes import children_of, processes_of
+from support.processes import children_of, processes_of, runs
 from support.slow_stage import SlowStage, lines_of, until, visit
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc to look for processes")
@@ -22,14 +22,6 @@ _GRACE = 60  # seconds; of a machine that does nothing else, it takes a few
 def stage(respool: str, tmp_path: Path, kafka: KafkaCluster, topic: str) -> SlowStage:
     producer.produce(kafka, topic, [visit(number) for number in range(6)])
     return SlowStage(respool, tmp_path, kafka, topic)
-
-
-def lives(pid: int) -> bool:
-    """Return whether a process runs; one that has ended, and that nobody waited for, does not."""
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_a_signal_to_the_group_while_spark_starts(stage: SlowStage) -> None:
@@ -124,7 +116,7 @@ def test_no_rewind_while_the_jvm_of_a_killed_run_lives(stage: SlowStage) -> None
         with stage.command(*rewind) as change:
             while change.poll() is None:
                 time.sleep(0.005)
-            assert not lives(jvm), f"{time.monotonic() - began} s"
+            assert not runs(jvm), f"{time.monotonic() - began} s"
             assert change.returncode == 0, lines_of(change)
     assert processes_of(stage.folder) == []
 

@@ -1,4 +1,4 @@
-"""What users get wrong, and what breaks under a running pipeline: one clear message, the next step, nothing changed."""
+"""Mistakes of users, and faults under a running pipeline: one clear message, the next step, nothing changed."""
 
 import json
 import os
@@ -108,7 +108,7 @@ class Stage:
         options = RunOptions(dead_letter=False, trigger=timedelta(0), checkpoint=where, available_now=available_now)
         with Runner(self.spark, self.kafka, self.settings, options, on_progress, print) as runner:
             runner.start([self.pipeline(topic)])
-            # A failure that never comes is to fail the test, not to hang it.
+            # If the failure does not occur, the test must fail, not hang.
             timer = threading.Timer(LONG_PATIENCE, runner.request_stop)
             timer.start()
             try:

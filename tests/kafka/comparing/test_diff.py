@@ -222,7 +222,7 @@ def run(spark: "SparkSession", kafka: KafkaCluster, tmp_path: Path, monkeypatch:
     """Run `respool diff` in a home of its own, with the Spark of all tests."""
 
     @contextmanager
-    def running(settings: Settings) -> "Iterator[SparkSession]":
+    def running(_: Settings, **__: object) -> "Iterator[SparkSession]":
         yield spark
 
     monkeypatch.setattr(session, "spark_session", running)
@@ -238,7 +238,7 @@ def run(spark: "SparkSession", kafka: KafkaCluster, tmp_path: Path, monkeypatch:
 
 
 def ran(home: Path, name: str, output: str, batch: int, offset: int) -> Path:
-    """Leave what a run of visit-counts leaves: a checkpoint that has read so far, and the note of its output."""
+    """Write what a run of visit-counts leaves: a checkpoint with these offsets, and the record of its output."""
     where = home / "checkpoints" / name
     held = claim(str(where), visit_counts(topic="visits", output_topic=output), Settings(home=home))
     assert held is not None

@@ -37,7 +37,7 @@ def test_the_examples_work(
     """Run live, archive, plan, preview, reprocess, audit, compare: in the order in which a user would."""
 
     @contextmanager
-    def shared(_: Settings) -> "Iterator[SparkSession]":
+    def shared(_: Settings, **__: object) -> "Iterator[SparkSession]":
         yield spark  # a second session of one process would be the same, and its end would end it
 
     monkeypatch.setattr("respool.spark.session.spark_session", shared)

@@ -391,7 +391,7 @@ def test_whoever_kills_a_run_can_repeat_the_command(make: MakeStage) -> None:
     with here.command(*words) as process:
         said, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
-    assert "Going on with the run" in errors
+    assert "Resuming the run" in errors
     assert json.loads(said)["results"] == 6
     assert dict(here.audit(*WHOLE).counts) == {"same": 6}
     assert sorted(row["count"] for row in here.upserted().values()) == [1, *[2] * 6]  # that of 23:00, and all others

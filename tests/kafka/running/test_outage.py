@@ -1,4 +1,4 @@
-"""Kafka goes away and returns; Python workers start late: a run waits, resumes, and loses and repeats nothing."""
+"""Kafka goes down and returns; Python workers start late: a run waits, resumes, and loses and repeats nothing."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PATIENCE = 120
-# Spark's client gives up in seconds, where it would take minutes, so that queries fail while the broker is away.
+# Spark's client gives up within seconds instead of minutes, so that queries fail while the broker is down.
 IMPATIENT = {
     "default.api.timeout.ms": "2000",
     "request.timeout.ms": "1500",
@@ -57,7 +57,7 @@ def free_port() -> int:
 
 @dataclass
 class Cluster:
-    """A broker of its own, that can go away and return with the same address and records."""
+    """A separate broker that can be stopped and started again with the same address and records."""
 
     settings: Settings
     pid: int

@@ -28,7 +28,7 @@ from respool.settings import Settings
 from respool.sinks.console import ConsoleSink, FunctionSink
 from respool.sinks.kafka import KafkaSink, RejectedSink
 from respool.storage.lease import Lease
-from respool.visits.events import VISIT
+from respool.visits.counts import VISIT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,7 +97,7 @@ class Stage:
                 watched.thread.join(PATIENCE)
 
     def run(self, *pipelines: Pipeline, **options: Any) -> Watched:
-        """Run over all that is there now."""
+        """Run over all existing records."""
         with self.running(*pipelines, available_now=True, **options) as watched:
             watched.end()
         return watched
@@ -193,7 +193,7 @@ def test_a_stop_waits_for_the_running_batch_and_starts_no_other(stage: Stage, to
     assert (checkpoint / "commits" / "0").is_file()
     assert not (checkpoint / "offsets" / "1").exists()
 
-    # The next run takes up the rest: nothing twice, nothing missed.
+    # The next run processes the rest: nothing is duplicated or missed.
     stage.run(pipeline, dead_letter=False)
     assert sorted(row for _, row in rows) == sorted(f"v{number}" for number in range(50))
 
@@ -348,7 +348,7 @@ def test_a_waiting_run_takes_over_the_rejected_records(stage: Stage, topic: str)
         assert later.notes
         sooner.runner.request_stop()
         sooner.end()
-        # The claim is let go of when the first run is left; here by hand, as a process that ends would.
+        # The claim is released when the first run ends; here explicitly, as the end of a process would.
         sooner.runner.__exit__()
         producer.produce(stage.kafka, topic, [BAD[3]])
         kept = consumer.read(stage.kafka, f"{topic}-rejected", follow=True, limit=2)

@@ -64,7 +64,7 @@ class Stage:
     def run(
         self, window: str = "10 minutes", fork: Path | None = None, suffix: str | None = None
     ) -> list[BatchProgress]:
-        """Run a query on all that is there, in small batches, and return them."""
+        """Run a query on all records, in small batches, and return them."""
         batches: list[BatchProgress] = []
         options = RunOptions(
             available_now=True,
@@ -79,7 +79,7 @@ class Stage:
         return batches
 
     def start_another(self, where: Path, suffix: str) -> None:
-        """Begin as `respool run --from-savepoint` does."""
+        """Start as `respool run --from-savepoint` does."""
         wanted = RunOptions(sink_suffix=suffix).apply(self.pipeline())
         fork_before_start("one", str(where), wanted, self._kafka, self._settings, print)
 
@@ -177,7 +177,7 @@ def test_forks_run_next_to_the_original_and_the_better_fork_is_promoted(
     with pytest.raises(CheckpointError, match=r"-same has results of another run.*Choose another --sink-suffix"):
         stage.start_another(tmp_path / "third", "-same")
 
-    # The same code says the same; other windows are other results.
+    # The same code has the same results; other windows have other results.
     report = stage.diff(savepoint, "-same")
     assert report.summary.different == 0
     assert report.summary.equal == len(stage.results("-same")) > 5

@@ -1,4 +1,4 @@
-"""Savepoints of a query under load: every one restores, and the restored query says what the uninterrupted one says."""
+"""Savepoints of a query under load: each can be restored, and the restored query has the same results."""
 
 import random
 import threading
@@ -32,7 +32,7 @@ PROVIDERS = {
     },
     "HDFS-backed": {f"{_STORE}.providerClass": f"{_PROVIDER}.HDFSBackedStateStoreProvider"},
 }
-# Snapshots are many, and what is old goes soon: files vanish while they are copied.
+# Snapshots are frequent, and old files are deleted early: files vanish while they are copied.
 _RESTLESS = {
     f"{_STORE}.minDeltasForSnapshot": "2",
     f"{_STORE}.maintenanceInterval": "100ms",
@@ -47,7 +47,7 @@ Counts = dict[tuple[str, str], int]
 
 
 class Query:
-    """Counts the records of a topic by key and minute; keeps what each batch said."""
+    """Counts the records of a topic by key and minute; keeps the results of each batch."""
 
     def __init__(self, spark: "SparkSession", kafka: KafkaCluster, topic: str, conf: dict[str, str]) -> None:
         self._session = spark.newSession()
@@ -75,7 +75,7 @@ class Query:
         self.batches[batch] = {(row[0], row[1]): row[2] for row in rows}
 
     def said(self, last: int) -> Counts:
-        """Return what was said last of every key, up to a batch."""
+        """Return the newest result of every key, up to a batch."""
         counts: Counts = {}
         for batch in sorted(number for number in self.batches if number <= last):
             counts |= self.batches[batch]

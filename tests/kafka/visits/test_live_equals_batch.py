@@ -1,4 +1,4 @@
-"""What the live pipelines say in the end equals a plain computation over the same events, however they are batched."""
+"""The final results of the live pipelines equal a plain computation over the same events, however they are batched."""
 
 import json
 from collections import Counter
@@ -30,7 +30,7 @@ BROWSERS = ("Firefox", "Chrome", "Safari", "Opera")
 PLAN = VisitsPlan(
     count=COUNT, visits=COUNT // 12, pages_per_visit=12, late=0.05, lateness=timedelta(minutes=5), malformed=0.01
 )
-LAST = datetime(2030, 1, 1, tzinfo=timezone.utc)  # a visit far in the future ends every window and session
+LAST = datetime(2030, 1, 1, tzinfo=timezone.utc)  # a visit far in the future closes every window and session
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ class Stage:
     def upserted(
         self, keys: dict[str, tuple[str, ...]], size: int | None
     ) -> tuple[dict[str, Results], list[BatchProgress]]:
-        """Run pipelines over all there is, and return what consumers that upsert by these keys end with."""
+        """Run pipelines over all records, and return the final rows of consumers that upsert by these keys."""
         results: dict[str, Results] = {name: {} for name in keys}
 
         def upsert(name: str, frame: "DataFrame") -> None:

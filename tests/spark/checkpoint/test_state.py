@@ -1,4 +1,4 @@
-"""The state that is read equals what the results say: of every stateful pipeline, of a join and of a deduplication."""
+"""The state that is read agrees with the results: for every stateful pipeline, a join and a deduplication."""
 
 import json
 import random
@@ -151,7 +151,7 @@ def browser_windows(ran: Ran, batch: int) -> Rows:
 
 
 def counted_windows(ran: Ran, batch: int) -> Rows:
-    """Windows that are open still are in no result: they are counted here, and must be published later as they are."""
+    """Windows that are still open have no result: they are counted here, and must be published with these counts."""
     counts: dict[datetime, int] = {}
     for number in range(batch + 1):
         for part in visits()[ran.parts[number - 1] if number else 0 : ran.parts[number]]:
@@ -401,7 +401,7 @@ def command(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     """The command in this process, with the Spark that is there."""
 
     @contextmanager
-    def started(_: object) -> "Iterator[SparkSession]":
+    def started(_: object, **__: object) -> "Iterator[SparkSession]":
         yield spark
 
     monkeypatch.setattr("respool.spark.session.spark_session", started)

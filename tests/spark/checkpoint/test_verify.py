@@ -1,4 +1,4 @@
-"""What verify says of a damaged checkpoint is what Spark does with it."""
+"""What verify reports of a damaged checkpoint is what Spark does with it."""
 
 import re
 import shutil
@@ -63,7 +63,7 @@ def ran(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Call
 
 
 def remedies(checkpoint: Path) -> list[str]:
-    """What verify calls broken: its remedies."""
+    """The remedies of what verify calls broken."""
     checks = verify(CheckpointSnapshot(LocalReader(checkpoint)))
     return [finding.remedy for check in checks for finding in check.findings if finding.status == "broken"]
 
@@ -168,7 +168,7 @@ def test_state_of_later_batches_goes_wrong_without_a_word_and_is_called_broken(
 
 
 def apply_remedy(checkpoint: Path, remedy: str) -> None:
-    """Carry out a remedy: the rewind that it names, or the files that it says to delete."""
+    """Apply a remedy: run the rewind that it names, or delete the files that it names."""
     command = re.search(rf"rewind {re.escape(str(checkpoint))} --to-batch (\d+)( --new-query-id)?", remedy)
     if command is None:
         for path in re.findall(r"(?:commits|state)/\S*\.crc", remedy):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from respool.decoders.json import JsonDecoder, _parse_schema, _read, decode, decode_events
 from respool.errors import PipelineError
-from respool.visits.events import VISIT
+from respool.visits.counts import VISIT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

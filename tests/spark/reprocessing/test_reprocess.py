@@ -26,8 +26,7 @@ from respool.sessions.rules import sessions_of
 from respool.settings import Settings
 from respool.testing import run_batches
 from respool.times import Span, parse_span
-from respool.visits.browsers import browser_stats_stateful
-from respool.visits.counts import count_windows, visit_counts
+from respool.visits.counts import browser_stats_stateful, count_windows, visit_counts
 from respool.visits.sessions import sessions
 from support.archive import NOW, computation_of, plan_of, write_archive, write_hours, write_part
 
@@ -156,7 +155,7 @@ def test_a_night_when_clocks_change_is_as_live(
 
 
 def upserted(pipeline: Pipeline, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What a consumer that upserts by key ends with."""
+    """The final rows of a consumer that upserts by key."""
     key: tuple[str, ...] = pipeline.sink.key  # type: ignore[attr-defined]
     latest: dict[str, dict[str, Any]] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""What the preflight says of a changed pipeline is what Spark does with it."""
+"""What the preflight reports about a changed pipeline is what Spark does with it."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ from respool.pipeline.registry import BUILT_IN, find_pipeline
 from respool.running.preflight import Preflight, lines, preflight, shape_of
 from respool.storage.local import LocalReader
 from respool.testing import run_batches
-from respool.visits.events import ROCKSDB
+from respool.visits.counts import ROCKSDB
 from support import checkpoints
 
 if TYPE_CHECKING:
@@ -103,7 +103,11 @@ STARTS = [
     (
         TOTAL,
         pipeline(sums(window="1 hour"), watermark="1 hour", spark=ROCKSDB),
-        ["Spark does not compare watermarks", "the state is in 1 partition and stays so", "providerClass is fixed"],
+        [
+            "Spark does not compare watermarks",
+            "the state is in 1 partition and is not converted",
+            "providerClass is fixed",
+        ],
     ),
     (TOTAL, pipeline(sums(by=("page",)), spark=TOTAL.spark), ["key was renamed to page"]),
     (

@@ -134,7 +134,7 @@ def test_the_gap_rule_move_by_move(spark: "SparkSession", tmp_path: Path) -> Non
         [("joined", seven(9)), ("moved", seven(4)), ("edge", seven(10)), ("apart", seven(10) + MICROSECOND)],
         # The watermark goes to 07:20: the first session of `apart` ends, and `edge` at exactly 07:20.
         [("clock", seven(35))],
-        # Late by a hair; then in time, but too late for the closed session: the visit comes back.
+        # Late by a minimum; then in time, but too late for the closed session: the visit returns.
         [("edge", seven(20)), ("edge", seven(20) + MICROSECOND)],
     ]
     records = [[visit(event) for event in batch] for batch in batches]

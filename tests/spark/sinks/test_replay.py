@@ -1,4 +1,4 @@
-"""Rewind queries with sinks that remember batches, and run them again: no row is skipped, none comes twice."""
+"""Rewind queries with sinks that remember batches, and run them again: no row is skipped or duplicated."""
 
 import json
 import os
@@ -102,7 +102,7 @@ def test_a_delta_table_follows_its_query(spark: "SparkSession", tmp_path: Path, 
 
 
 def test_a_delta_table_that_spark_restores(spark: "SparkSession", tmp_path: Path, checkpoint_command: Respool) -> None:
-    """The way out where respool cannot write the table; and a later rewind to a batch under the older id."""
+    """The alternative where respool cannot write the table; and a later rewind to a batch under the older id."""
     spark, sink = session(spark), ("--sink", f"delta:{tmp_path}/table")
     table = f"delta.`{tmp_path}/table`"
     spark.sql(f"CREATE TABLE {table} (id INT) USING delta TBLPROPERTIES ('delta.enableRowTracking'='true')")

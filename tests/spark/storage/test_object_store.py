@@ -29,7 +29,7 @@ def endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def folder(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a respool.toml that has all there is to know of the store; the environment has nothing."""
+    """A folder with a respool.toml that fully describes the store; the environment has nothing."""
     s3fs = pytest.importorskip("s3fs")
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)

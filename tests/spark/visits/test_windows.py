@@ -1,4 +1,4 @@
-"""Windows on nasty input: what the stream says in the end is what a model of watermark and windows says."""
+"""Windows on adversarial input: the stream's final results equal those of a model of watermark and windows."""
 
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ PARIS = ZoneInfo("Europe/Paris")
 few = hypothesis_settings(
     max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-# Equal times, edges of windows and a microsecond next to them, the middle of nowhere, far past and far future.
+# Equal times, edges of windows and a microsecond next to them, times inside windows, far past and far future.
 moments = st.one_of(
     st.integers(0, 12).map(lambda tens: BASE + timedelta(minutes=5 * tens)),
     st.integers(0, 12).map(lambda tens: BASE + timedelta(minutes=5 * tens, microseconds=-1)),
@@ -73,7 +73,7 @@ def test_update_mode_ends_as_the_model_says(spark: "SparkSession", steps: list[l
 @few
 @given(steps=batches)
 def test_browsers_in_update_mode_end_as_the_model_says(spark: "SparkSession", steps: list[list[datetime]]) -> None:
-    """Each browser gets the same visits, so each must say the same."""
+    """Each browser gets the same visits, so each must have the same counts."""
     batches = run_batches(
         spark,
         find_pipeline("browser-stats-stateful", {"window": "10m"}),

@@ -1,4 +1,4 @@
-"""What an archive holds is found without a JVM: every gap, every doubled record, every file that is lost."""
+"""The contents of an archive are read without a JVM: every gap, every duplicate record, every lost file."""
 
 import json
 from collections import Counter
@@ -29,7 +29,7 @@ from respool.decoders.json import JsonDecoder
 from respool.errors import PipelineError
 from respool.kafka.offsets import OffsetRange, OffsetSet, TopicPartition, gaps, joined, shared, total, without
 from respool.pipeline.registry import find_pipeline
-from respool.visits.events import VISIT
+from respool.visits.counts import VISIT
 
 SCHEMA = pa.schema(
     [
@@ -133,7 +133,7 @@ def test_ranges_are_compared_and_joined_as_sets_are(
     together = joined(ranges, most)
     assert len(together) == min(most, len(ranges))
     assert first <= set(listed(together))
-    # What lies between is as little as can be.
+    # The offsets in between are as few as possible.
     distances = sorted((gap.size for gap in gaps(ranges)), reverse=True)
     assert total(together) == len(first) + sum(distances[most - 1 :])
 

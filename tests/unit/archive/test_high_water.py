@@ -1,4 +1,4 @@
-"""What the log of an archive says about its beginning and about archived offsets, without Spark."""
+"""The beginning of an archive and its archived offsets by its log, without Spark."""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ Part = tuple[int, int, datetime]  # the partition, the first offset and the firs
 
 
 class SparkIsAskedError(Exception):
-    """Raised in place of a look at the records themselves."""
+    """Raised instead of reading the records themselves."""
 
 
 @pytest.fixture(autouse=True)
@@ -130,7 +130,7 @@ OLD, HISTORY = ArchivedOffsets(3, {("visits", 0): 7}), ArchivedOffsets(1)
         ({4: commit(OLD)}, 4, OLD),
         ({4: commit(OLD), 5: commit(None), 6: commit(None)}, 6, OLD),
         ({4: commit(OLD), **{version: commit(None) for version in range(5, 13)}}, 12, HISTORY),  # too far back
-        ({5: commit(OLD)}, 5, HISTORY),  # somebody else wrote in between
+        ({5: commit(OLD)}, 5, HISTORY),  # another writer committed in between
         ({4: commit(OLD), 6: commit(None)}, 6, HISTORY),  # a commit is gone
         ({4: commit(OLD)}, None, HISTORY),
     ],

@@ -1,4 +1,4 @@
-"""What Spark compares with a checkpoint at a start, read from golden checkpoints; and what it would say to another."""
+"""What Spark compares with a checkpoint at a start, read from golden checkpoints; and the result for another query."""
 
 import shutil
 from dataclasses import replace
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from respool.checkpoint.compatibility import Compatibility, compare, ddl
-from respool.checkpoint.query_shape import QueryShape, query_shape
+from respool.checkpoint.operator_files import QueryShape, query_shape
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import CheckpointError
 from respool.storage.local import LocalReader

@@ -129,7 +129,7 @@ def test_an_operator_without_a_key_has_one_partition(
 
     checkpoint = partitions(tmp_path, *own)
     written(tmp_path, {"state/0/0/_metadata/schema": "schema"})
-    monkeypatch.setattr("respool.checkpoint.snapshot.state_schema.families", lambda _: [Family()])
+    monkeypatch.setattr("respool.checkpoint.snapshot.state_files.families", lambda _: [Family()])
     for _ in range(2):
         assert checkpoint.partitions_of(0, wanted) == expected
 

@@ -106,7 +106,7 @@ def test_only_files_with_the_id_of_the_commit_belong_to_a_version(tmp_path: Path
         "1_a0.changelog",
         "2_a1.changelog",
         "3_a2.zip",
-        "4_a3.zip",  # no commit says which is right, and there is but one
+        "4_a3.zip",  # no commit names the right file, and only one exists
     ]
     other = store("1_b0.changelog", "2_a1.changelog", partition=1)
     assert [file.name for file in state_versions.committed_files(checkpoint, other)] == ["1_b0.changelog"]

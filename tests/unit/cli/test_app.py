@@ -1,4 +1,4 @@
-"""The command line, as its user meets it: no JVM, no broker, an empty folder."""
+"""The command line as a user starts it: no JVM, no broker, an empty folder."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import respool as package
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 NO_BROKER = "127.0.0.1:1"
-# Every command, and words that its help must have.
+# Every command, and words that its help must contain.
 COMMANDS = {
     "": ("doctor", "broker", "topic", "generate", "pipelines", "run", "demo", "jars", "--debug", "--version"),
     "doctor": ("Java", "--home", "--json"),

@@ -86,7 +86,7 @@ def test_a_rewind_asks_and_can_be_undone(run: Command, checkpoint: Path) -> None
     said_yes = run("rewind", "mine", "--to-batch", "4", "--reason", "a bad deploy", answer="y\n")
     assert said_yes.returncode == 0, said_yes.stderr
     assert plan.stdout in said_yes.stdout
-    assert "Batch 4 is the next to run. Take this back with: respool checkpoint undo mine" in said_yes.stdout
+    assert "Batch 4 is the next to run. Undo it with: respool checkpoint undo mine" in said_yes.stdout
     assert not (checkpoint / "offsets" / "4").exists()
     [past] = json.loads(run("history", "mine", "--json").stdout)
     assert (past["to_batch"], past["reason"], past["undone"]) == (4, "a bad deploy", None)
@@ -178,7 +178,7 @@ def test_an_interrupted_rewind_is_undone(run: Command, cut_off: Path, tmp_path: 
 
 def test_old_rewinds_are_purged(run: Command, checkpoint: Path) -> None:
     run("rewind", "mine", "--last", "2", "--yes")
-    assert "Nothing is that old." in run("purge", "mine", "--yes").stdout
+    assert "No change is that old." in run("purge", "mine", "--yes").stdout
     assert list((checkpoint / "_respool" / "aside").iterdir())
     assert run("purge", "mine", "--older-than", "0s", "--yes").returncode == 0
     assert not list((checkpoint / "_respool" / "aside").iterdir())

@@ -1,4 +1,4 @@
-"""The files in jobs/ are the walk-throughs' own names for respool's commands."""
+"""The files in jobs/ are respool's commands under the names of the walk-throughs."""
 
 import subprocess
 import sys

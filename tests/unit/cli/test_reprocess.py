@@ -25,7 +25,7 @@ HELP = {
 
 @pytest.fixture
 def run(respool: str, tmp_path: Path) -> Run:
-    """Run `respool` in a folder of its own, where no Java can be found."""
+    """Run `respool` in a separate folder, where no Java can be found."""
 
     def run(*words: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -43,14 +43,14 @@ def run(respool: str, tmp_path: Path) -> Run:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> str:
-    """An archive of 100 visits, one each minute, at a place of its own."""
+    """An archive of 100 visits, one per minute, in a separate folder."""
     times = [datetime(2025, 9, 4, 7, tzinfo=timezone.utc) + timedelta(minutes=number) for number in range(100)]
     events = [(time, {"visit_id": "v", "event_time": time.isoformat(), "page": "p"}) for time in times]
     return write_hours(tmp_path / "elsewhere", "visits", events)
 
 
 def refuses(result: "subprocess.CompletedProcess[str]", folder: Path, *expected: str, code: int = 1) -> None:
-    """Expect one message with all of these texts and nothing else, and that nothing was made."""
+    """Expect one message with all of these texts and nothing else, and that no file was created."""
     assert result.returncode == code, result.stderr
     assert result.stdout == ""
     for words in expected:

@@ -101,7 +101,7 @@ def test_a_fork_says_how_to_run_it_and_whose_it_is(run: Command, checkpoint: Pat
     assert "Batch 14 is the next to run" in promoted
     assert json.loads(ok(run("savepoint", "list", "--json")))[-1]["name"] == "old"
     fails(run("promote", "mine", "second", "--yes", "--stopped"), "is not a fork", "Nothing was changed")
-    # What was kept is of another query, and not on the timeline of the one that runs now.
+    # The savepoint belongs to another query, and is not on the timeline of the present query.
     shown = ok(run("checkpoint", "show", "mine"))
     assert "old at batch 13 of the query" in shown
     assert "◆ old" not in shown

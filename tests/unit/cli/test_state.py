@@ -1,4 +1,4 @@
-"""What `respool state` says without Spark: what there is to read, and what cannot be read."""
+"""What `respool state` prints without Spark: what can be read, and what cannot."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
 
 
 def run(*words: object) -> tuple[int, str, str]:
-    """Return the exit code of a command, what it printed, and what it said."""
+    """Return the exit code of a command, its output, and its messages."""
     done = CliRunner().invoke(app, ["state", *map(str, words)])
     error = f"error: {done.exception}" if isinstance(done.exception, RespoolError) else ""
     return done.exit_code, done.stdout, " ".join(f"{done.stderr} {error}".split())

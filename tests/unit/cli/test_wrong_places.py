@@ -1,4 +1,4 @@
-"""Addresses, homes and variables that cannot work are answered with one message, never with a stack trace."""
+"""Invalid addresses, homes and variables are reported by one message, never by a stack trace."""
 
 import os
 import subprocess

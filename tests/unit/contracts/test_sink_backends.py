@@ -79,7 +79,7 @@ def table(tmp_path: Path) -> Path:
         ("Delta:file:///data/visits", DeltaAddress("/data/visits")),
         ("delta:s3://bucket/visits/", DeltaAddress("s3://bucket/visits")),
         ("delta:/data/visits?txnAppId=my app", DeltaAddress("/data/visits", "my app")),
-        ("files:s3a://bucket/out", FileAddress("s3a://bucket/out")),
+        ("files:s3a://bucket/out", FileAddress("s3://bucket/out")),  # one name for a store
         ("files:file:/out", FileAddress("/out")),
     ],
 )

@@ -1,28 +1,34 @@
 """What a running pipeline printed is read back as it was meant."""
 
-from respool.demo.process import BatchLine, ConsoleTable, batch_lines, draw, printed_visits, tables
+import json
+from datetime import datetime, timezone
+
+from respool.cli.render.output import json_text
+from respool.demo.process import ConsoleTable, draw, printed_visits, reported_batches, tables
+from respool.running.progress import BatchProgress
+
+NINE = datetime(2024, 1, 1, 9, 8, tzinfo=timezone.utc)
 
 
 def test_tables_are_read_sorted_and_only_when_complete() -> None:
     text = draw(0, "|window|count|") + draw(3, "|window|count|", "|b     |2    |", "|a     |1    |")
     lines = text.splitlines()
     # A line of another pipeline in between does no harm.
-    lines.insert(5, "visits-archive batch 0  3 rows  1 rows/s  rejected 0  0.2 s")
+    lines.insert(5, '{"pipeline": "visits-archive", "batch": 0}')
     empty = ConsoleTable(0, "|window|count|", ())
     assert tables(lines) == [empty, ConsoleTable(3, "|window|count|", ("|a     |1    |", "|b     |2    |"))]
     assert tables(lines[:-1]) == [empty]
 
 
-def test_batch_lines_show_rows_and_watermark() -> None:
-    lines = [
-        "visit-counts batch 12  1,010 rows  843 rows/s  watermark 2024-01-01T09:08:00Z  state 3 rows  late 0",
-        "micro-batch batch 0  0 rows  0 rows/s  rejected 0  3.8 s",
-        "something else",
+def test_batches_are_read_from_the_json_that_a_run_prints() -> None:
+    batches = [
+        BatchProgress("visit-counts", 12, 1010, 843.2, NINE, 3, 0, 4, 1, 1.2, 0),
+        BatchProgress("micro-batch", 0, 0, 0.0, None, None, None, None, 0, 3.8),
     ]
-    assert batch_lines(lines) == [
-        BatchLine("visit-counts", 12, 1010, "2024-01-01T09:08:00Z"),
-        BatchLine("micro-batch", 0, 0, None),
-    ]
+    lines = [json_text(batch.to_json()) for batch in batches]
+    assert json.loads(lines[0])["watermark"] == "2024-01-01T09:08:00Z"
+    others = ["something else", "{", "{}", '{"pipeline": "x"}', '{"watermark": "soon"}', "[1]", str(batches[0])]
+    assert reported_batches([*lines, *others]) == batches
 
 
 def test_printed_visits_are_read_back_with_their_times() -> None:

@@ -7,7 +7,7 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,16 +16,19 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from respool.checkpoint import ownership
 from respool.checkpoint.journal import apply, history, installation
-from respool.checkpoint.journal.steps import Journal, LogEnds, Move, Prune, Replace
+from respool.checkpoint.journal.steps import Journal, LogEnds, Move, Prune, Replace, Restore
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.verify.run import verify as verify_checkpoint
 from respool.cli.app import app
+from respool.delta.restore import RestoreTable
 from respool.errors import CheckpointError
 from respool.savepoint.store import SavepointStore
+from respool.storage import folder
 from respool.storage.folder import FolderWriter
 from respool.storage.local import LocalReader, LocalWriter
-from respool.storage.open import open_writer
+from respool.storage.open import new_writer, open_reader, open_writer
 from support.checkpoints import unpack
 from support.savepoints import save
 
@@ -221,6 +224,80 @@ def test_a_huge_file_is_not_read_as_a_whole(tmp_path: Path) -> None:
         LocalReader(tmp_path).read("offsets")
 
 
+def test_a_huge_object_is_not_read_as_a_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    files = open_writer(f"memory://{tmp_path.name}/huge")
+    files.replace("offsets/0", b"x" * 11)
+    monkeypatch.setattr(folder, "MAX_BYTES", 10)
+    again = open_reader(files.root)
+    with pytest.raises(CheckpointError, match="offsets/0 has 11 bytes; at most 10 are read as a whole"):
+        again.read("offsets/0")
+    again.walk()
+    assert isinstance(again.read_many(["offsets/0"])["offsets/0"], CheckpointError)
+    assert list(again.chunks("offsets/0")) == [b"x" * 11]
+
+
+# Places that a file names
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    """A server of somebody else, which does not answer."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        yield listening
+
+
+def test_a_server_that_a_savepoint_names_is_not_contacted(
+    store: SavepointStore, checkpoint: Path, tmp_path: Path, server: socket.socket
+) -> None:
+    manifest = Path(save(checkpoint, store).location) / "manifest.json"
+    facts = json.loads(manifest.read_text())
+    facts["checkpoint"] = f"ftp://127.0.0.1:{server.getsockname()[1]}/checkpoint"
+    manifest.write_text(json.dumps(facts))
+    place = ("--dry-run", "--savepoints", store.location, "--home", str(tmp_path / "home"))
+    forked = respool("savepoint", "fork", "one", str(tmp_path / "fork"), *place)
+    assert forked.exit_code == 0 or "input files" in forked.output, forked.output
+    with pytest.raises(BlockingIOError):
+        server.accept()
+
+
+@pytest.mark.parametrize("kind", ["files", "table"])
+def test_a_server_that_a_journal_names_is_not_contacted(
+    checkpoint: Path, tmp_path: Path, server: socket.socket, kind: str
+) -> None:
+    now = CheckpointSnapshot(LocalReader(checkpoint))
+    newest = LogEnds(now.offsets[-1], now.commits[-1])
+    place = f"ftp://127.0.0.1:{server.getsockname()[1]}/out"
+    step = (
+        Move("x", "_respool/aside/j/x", 1, place) if kind == "files" else Restore(RestoreTable(place, 1, 0, "a", 1, 0))
+    )
+    plant(checkpoint, journal(step, newest=newest, left=newest), f"{history.FOLDER}/j.json")
+    words = ("checkpoint", "undo", str(checkpoint), "--yes", "--home", str(tmp_path / "home"))
+    assert f"{place} is named by a file in" in failure(*words)
+    assert f"{place} is named by a file in" in failure(*words, "--accept-foreign-journal")
+    with pytest.raises(BlockingIOError):
+        server.accept()
+
+
+@pytest.mark.parametrize("place", ["ftp://127.0.0.1:{port}/checkpoint", "x" * 5_000, "/a/" + "x" * 300])
+def test_a_promotion_to_a_place_that_cannot_be_read_is_believed(
+    checkpoint: Path, server: socket.socket, place: str
+) -> None:
+    promoted = {"checkpoint": place.format(port=server.getsockname()[1]), "journal": "20260101T000000Z-1"}
+    (checkpoint / "_respool").mkdir(exist_ok=True)
+    (checkpoint / ownership.PROMOTED).write_text(json.dumps(promoted))
+    assert ownership.promotion_of(LocalReader(checkpoint)) == ownership.PromotionRecord(**promoted)
+    with pytest.raises(BlockingIOError):
+        server.accept()
+
+
+@pytest.mark.parametrize("place", ["x" * 5_000, "/" + "x" * 300])
+def test_a_path_that_is_too_long_is_one_message(place: str) -> None:
+    for opened in (open_reader, open_writer, new_writer):
+        with pytest.raises(CheckpointError, match=r"cannot be opened: File name too long\. Check the path"):
+            opened(place)
+
+
 # Savepoints
 
 
@@ -391,7 +468,7 @@ def in_sink(sink: Path) -> Journal:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda planted, where: planted, "does not say who wrote it"),
+        (lambda planted, where: planted, "does not record who wrote it"),
         (lambda planted, where: _by(planted, where, host="elsewhere"), "written on the host 'elsewhere'"),
         (lambda planted, where: _by(planted, where, user="mallory"), "written by the user 'mallory'"),
         (lambda planted, where: installation.sign(planted, "/somewhere/else"), "copied or moved"),
@@ -481,7 +558,7 @@ def test_the_undo_of_a_foreign_change_that_reaches_a_sink_must_be_accepted(
     plant(checkpoint, done, f"{history.FOLDER}/j.json")
     words = ("checkpoint", "undo", str(checkpoint), "--yes", "--home", str(tmp_path / "home"))
     message = failure(*words)
-    assert "does not say who wrote it" in message
+    assert "does not record who wrote it" in message
     assert str(sink) in message
     assert not (sink / "part-1").exists()
     assert respool(*words, "--accept-foreign-journal").exit_code == 0
@@ -607,4 +684,4 @@ def test_a_journal_of_an_earlier_version_is_read(checkpoint: Path) -> None:
     (checkpoint / history.PENDING).write_text(json.dumps(facts))
     pending = history.pending(LocalReader(checkpoint))
     assert pending == journal()
-    assert installation.foreign(journal(), str(checkpoint)) == "it does not say who wrote it"
+    assert installation.foreign(journal(), str(checkpoint)) == "it does not record who wrote it"

@@ -58,11 +58,11 @@ def test_it_is_ready_from_the_start_of_its_queries_on(status: RunStatus) -> None
 def test_a_loop_that_does_not_turn_is_not_live(status: RunStatus, clock: Clock) -> None:
     running(status)
     clock.now += LOOP_LIMIT
-    status.loop_turned()
+    status.loop_continued()
     clock.now += LOOP_LIMIT
     assert status.not_live(NO_LIMITS) == []
     clock.now += 1
-    assert status.not_live(NO_LIMITS) == ["the run's loop has not turned for 61 s"]
+    assert status.not_live(NO_LIMITS) == ["the run's main loop has handled no event for 61 s"]
 
 
 def test_the_age_of_a_batch_and_of_the_last_report(status: RunStatus, clock: Clock) -> None:
@@ -80,7 +80,7 @@ def test_limits_of_a_probe(status: RunStatus, clock: Clock) -> None:
     assert status.not_ready(Limits(lag=300)) == []
     assert status.not_ready(Limits(lag=299)) == ["counts is 300 records behind; expected at most 299"]
     clock.now += 30
-    status.loop_turned()
+    status.loop_continued()
     silent = ["Spark has reported nothing of counts for 30 s; expected at most 29 s"]
     assert status.not_ready(Limits(silence=30)) == status.not_live(Limits(silence=30)) == []
     assert status.not_ready(Limits(silence=29)) == status.not_live(Limits(silence=29)) == silent

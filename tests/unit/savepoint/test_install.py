@@ -48,7 +48,11 @@ def test_the_address_of_a_store_keeps_its_kind(before: str, after: str) -> None:
 
 
 def test_a_key_of_a_store_may_look_like_an_address() -> None:
-    assert moved_to("s3://bucket/a://b", metadata(f"s3a://old/{SCHEMA}")) == metadata(f"s3a://bucket/a://b/{SCHEMA}")
+    # Hadoop merges the slashes of a path, and so does the canonical form.
+    for key in ("a:/b", "a://b"):
+        assert moved_to(f"s3://bucket/{key}", metadata(f"s3a://old/{SCHEMA}")) == metadata(
+            f"s3a://bucket/a:/b/{SCHEMA}"
+        )
 
 
 def test_what_names_no_schema_stays(tmp_path: Path) -> None:

@@ -50,6 +50,13 @@ def failure(text: str) -> Failure:
         ),
         ("[STREAMING_PYTHON_RUNNER_INITIALIZATION_TIMEOUT_FAILURE] Streaming Runner", Cause.WORKER_START),
         ("org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)", Cause.WORKER_LOST),
+        (
+            "Job aborted due to stage failure: Task 0 in stage 9.0 failed 4 times, most recent failure: Lost task 0.3 "
+            "in stage 9.0 (TID 41) (127.0.0.1 executor 3): ExecutorLostFailure (executor 3 exited caused by one of the "
+            "running tasks) Reason: Command exited with code 137",
+            Cause.EXECUTOR_LOST,
+        ),
+        ("org.apache.spark.shuffle.MetadataFetchFailedException: Missing an output location", Cause.EXECUTOR_LOST),
     ],
 )
 def test_what_may_pass_is_transient(text: str, cause: Cause) -> None:
@@ -69,6 +76,8 @@ def test_what_may_pass_is_transient(text: str, cause: Cause) -> None:
         ("java.io.IOException: No space left on device", Cause.DISK_FULL),
         ("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log", Cause.CONCURRENT_QUERY),
         ("[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema", Cause.STATE_MISMATCH),
+        ("Job 7 cancelled because SparkContext was shut down", Cause.APPLICATION_ENDED),
+        ("Job aborted. All masters are unresponsive! Giving up.", Cause.APPLICATION_ENDED),
         ("something new", Cause.UNKNOWN),
         ("", Cause.UNKNOWN),
     ],

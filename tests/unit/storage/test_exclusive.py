@@ -114,7 +114,7 @@ def test_exactly_one_of_two_processes_wins(contenders: "list[subprocess.Popen[st
 def test_a_file_is_created_once(server: None, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     files = RemoteWriter("memory://created" if bucket == "memory:" else f"s3://{bucket}/created")
     assert files.exclusive()
-    monkeypatch.setattr(RemoteWriter, "_ask", lambda self, path: None)  # each has looked, and saw none
+    monkeypatch.setattr(RemoteWriter, "_is_file", lambda self, path: False)  # each has looked, and saw none
     files.create("a", b"mine")
     with pytest.raises(FileExistsError):
         files.create("a", b"theirs")
@@ -141,7 +141,7 @@ def test_a_file_of_many_parts_is_created_once(server: None, monkeypatch: pytest.
     large = bytes(10 * 2**20)
     assert files.exclusive()
     monkeypatch.setattr(files._fs, "pipe_file", partial(files._fs.pipe_file, chunksize=5 * 2**20), raising=False)
-    monkeypatch.setattr(RemoteWriter, "_ask", lambda self, path: None)
+    monkeypatch.setattr(RemoteWriter, "_is_file", lambda self, path: False)
     files.create("a", large)
     with pytest.raises(FileExistsError):
         files.create("a", large[:-1] + b"?")
@@ -200,7 +200,7 @@ def test_what_else_fails_is_reported_and_nothing_is_overwritten(server: None, mo
         raise OSError("the connection is lost")
 
     with monkeypatch.context() as broken:
-        broken.setattr(RemoteWriter, "_ask", lambda self, path: None)
+        broken.setattr(RemoteWriter, "_is_file", lambda self, path: False)
         broken.setattr(files._fs, "pipe_file", fail, raising=False)
         with pytest.raises(CheckpointError, match="the connection is lost"):
             files.create("a", b"mine")

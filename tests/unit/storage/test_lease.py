@@ -92,6 +92,26 @@ def test_whoever_has_patience_waits_for_that_jvm(tmp_path: Path, locked: "subpro
     take(str(tmp_path), PATIENCE).close()
 
 
+def test_a_lock_file_that_was_deleted_while_it_was_opened_holds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, lock, left = tmp_path / "_respool" / "lock", fcntl.flock, [1]
+
+    def delete_first(file: Any, how: int) -> None:
+        if left and how & fcntl.LOCK_EX:  # another run that could not start removes its folder
+            left.pop()
+            path.unlink()
+            path.parent.rmdir()
+        lock(file, how)
+
+    with monkeypatch.context() as racing:
+        racing.setattr(fcntl, "flock", delete_first)
+        held = take(str(tmp_path))
+    assert path.read_text() == str(os.getpid())
+    assert lease.hold(str(tmp_path)) is None
+    held.close()
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: Path(path).symlink_to("/dev/null"), os.mkdir])
 @pytest.mark.parametrize("name", ["lock", "jvm.lock"])
 def test_what_is_no_file_in_the_place_of_a_lock_is_refused(
@@ -354,7 +374,7 @@ def test_a_killed_holder_on_this_machine_is_noticed_immediately(on_s3: str) -> N
 
 def test_two_processes_never_create_the_same_lease(on_s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has looked, and saw none: S3 itself refuses the second."""
-    monkeypatch.setattr(RemoteWriter, "_ask", lambda self, path: None)
+    monkeypatch.setattr(RemoteWriter, "_is_file", lambda self, path: False)
     RemoteWriter(on_s3).create(LEASE, b"first")
     with pytest.raises(FileExistsError):
         RemoteWriter(on_s3).create(LEASE, b"second")

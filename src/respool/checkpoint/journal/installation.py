@@ -41,7 +41,7 @@ def foreign(journal: Journal, location: str) -> str | None:
     """Return why a journal of the checkpoint at `location` was not written by this installation; None when it was."""
     origin, where = journal.origin, _resolved(location)
     if origin is None:
-        return "it does not say who wrote it"
+        return "it does not record who wrote it"
     if origin.host != socket.gethostname():
         return f"it was written on the host {origin.host!r}; this is {socket.gethostname()!r}"
     if origin.user != _user():

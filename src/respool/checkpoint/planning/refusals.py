@@ -5,9 +5,8 @@ from datetime import datetime
 
 from respool.checkpoint.journal import history
 from respool.checkpoint.journal.steps import Move, Restore, Step
-from respool.checkpoint.planning.availability import Availability
 from respool.checkpoint.planning.request import RewindContext, RewindRequest
-from respool.checkpoint.planning.source_trim import SourceLogTrim
+from respool.checkpoint.planning.sources import Availability, SourceLogTrim
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.delta.restore import RestoreTable
 from respool.errors import Refusal

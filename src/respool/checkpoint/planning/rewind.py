@@ -11,11 +11,10 @@ from respool.checkpoint.journal import history
 from respool.checkpoint.journal.history import query_ids
 from respool.checkpoint.journal.steps import Journal, LogEnds, Move, Prune, Replace, Step, journal_id
 from respool.checkpoint.planning import request as planning_request
-from respool.checkpoint.planning import source_trim
-from respool.checkpoint.planning.availability import availability
+from respool.checkpoint.planning import sources
 from respool.checkpoint.planning.refusals import notes, refusals, sink_steps
 from respool.checkpoint.planning.request import RewindContext, RewindRequest
-from respool.checkpoint.planning.source_trim import SourceLogTrim
+from respool.checkpoint.planning.sources import SourceLogTrim, availability
 from respool.checkpoint.snapshot import CheckpointSnapshot, require_listed, with_companions
 from respool.errors import CheckpointError, Refusal
 from respool.format import layout, logs, model, positions
@@ -91,7 +90,7 @@ class PlannedRewind:
         size: How many bytes move.
         replay: What the sink will do with the replayed batches; None when it is unknown.
         refusals: Why the plan must not be applied.
-        notes: What the user should know about it.
+        notes: Remarks for the user.
         journal: The change.
     """
 
@@ -121,7 +120,7 @@ def plan_rewind(checkpoint: CheckpointSnapshot, request: RewindRequest, context:
     readings, inputs = read_again(checkpoint, starts)
     available = availability(readings, inputs, context.kept)
     trims = {
-        source: source_trim.trim(checkpoint, source, _log_end(checkpoint, batch, source, request.same_range))
+        source: sources.trim(checkpoint, source, _log_end(checkpoint, batch, source, request.same_range))
         for source in inputs
     }
     name = journal_id(context.now, batch)
@@ -204,7 +203,7 @@ def _require_reachable(checkpoint: CheckpointSnapshot, batch: int, same_range: b
 
 def read_again(
     checkpoint: CheckpointSnapshot, starts: Mapping[str, Any]
-) -> tuple[tuple[SourceRange, ...], Mapping[str, source_trim.Inputs]]:
+) -> tuple[tuple[SourceRange, ...], Mapping[str, sources.Inputs]]:
     """Return the ranges between positions and the newest batch of a checkpoint, by source, and their input files.
 
     Args:
@@ -218,7 +217,7 @@ def read_again(
         kind = reachability.source_kind(checkpoint, source, end if end is not None else start)
         reading = positions.reading(source, start, end, kind)
         if kind == "files":
-            inputs[source] = source_trim.inputs(checkpoint, source, _log_number(start), _log_number(end))
+            inputs[source] = sources.inputs(checkpoint, source, _log_number(start), _log_number(end))
             reading = replace(reading, files=len(inputs[source].paths))
         readings.append(reading)
     return tuple(readings), inputs

@@ -2,12 +2,12 @@
 
 from datetime import datetime
 
-from respool.checkpoint.journal import apply, history
-from respool.checkpoint.journal.steps import Journal, LogEnds, Restore, backwards, journal_id
+from respool.checkpoint.journal import apply, history, installation
+from respool.checkpoint.journal.steps import Journal, LogEnds, Move, Restore, backwards, journal_id
 from respool.checkpoint.snapshot import CheckpointSnapshot, require_listed
 from respool.delta.restore import require_undoable
 from respool.errors import CheckpointError, UnfinishedChangeError
-from respool.storage.open import open_reader
+from respool.storage.open import open_reader, require_referenced
 
 
 def plan_undo(checkpoint: CheckpointSnapshot, now: datetime, reason: str | None = None) -> Journal:
@@ -28,7 +28,7 @@ def plan_undo(checkpoint: CheckpointSnapshot, now: datetime, reason: str | None 
         raise CheckpointError(f"What the {done.operation} {done.id} moved aside was purged; it cannot be undone.")
     if interrupted is None:
         _require_not_run(checkpoint, done)
-        _require_sink_as_left(done)
+        _require_sink_as_left(done, checkpoint.root)
     return Journal(
         id=f"{journal_id(now, done.newest.offsets)}-undo",
         operation="undo",
@@ -62,8 +62,13 @@ def _require_not_run(checkpoint: CheckpointSnapshot, done: Journal) -> None:
         )
 
 
-def _require_sink_as_left(done: Journal) -> None:
+def _require_sink_as_left(done: Journal, root: str) -> None:
     """Raise CheckpointError when a sink that a change restored was written to since."""
+    if installation.foreign(done, root) is not None:
+        for step in done.steps:
+            place = step.sink if isinstance(step, Move) else step.table.table if isinstance(step, Restore) else None
+            if place is not None:
+                require_referenced(place, root)
     for step in done.steps:
         if isinstance(step, Restore):
             require_undoable(step.table)

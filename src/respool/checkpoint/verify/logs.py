@@ -6,11 +6,10 @@ from contextlib import suppress
 from itertools import pairwise
 
 from respool.checkpoint.snapshot import CheckpointSnapshot
-from respool.checkpoint.verify.damage import rewind, unreadable
 from respool.checkpoint.verify.log_scan import UnusableLogFile
-from respool.checkpoint.verify.soundness import CheckpointScan, Soundness
+from respool.checkpoint.verify.soundness import CheckpointScan, Soundness, rewind_command
 from respool.errors import CheckpointError
-from respool.findings import Finding, note
+from respool.findings import Finding, note, unreadable
 from respool.format import logs, model
 from respool.format.model import spans
 from respool.format.positions import kind_of
@@ -23,7 +22,7 @@ _EVENTUALLY = "Nothing. Spark deletes it eventually."
 
 def metadata(checkpoint: CheckpointSnapshot, sound: Soundness) -> Iterator[Finding]:
     """Find out whether `metadata` holds the query's id."""
-    command = rewind(checkpoint.root, sound.newest() or 0, "--new-query-id")
+    command = rewind_command(checkpoint.root, sound.newest() or 0, "--new-query-id")
     sinks = "A Delta table or a file sink identifies the query by its id: for such a sink, restore the old id."
     remedy = f"Restore it from a copy, or give the query a new id with: {command}. {sinks}"
     if sound.unknown is not None:

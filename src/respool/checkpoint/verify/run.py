@@ -11,12 +11,11 @@ from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.verify import logs as verify_logs
 from respool.checkpoint.verify import state as verify_state
 from respool.checkpoint.verify import state_scan
-from respool.checkpoint.verify.damage import unreadable
 from respool.checkpoint.verify.log_scan import LogScan, SourceLogs, read_logs
 from respool.checkpoint.verify.soundness import CheckpointScan, Soundness
 from respool.checkpoint.verify.state_scan import StateScan, read_state
 from respool.errors import CheckpointError, FileError, UnknownFormatVersionError
-from respool.findings import CheckResult, Finding, check, note
+from respool.findings import CheckResult, Finding, check, note, unreadable
 from respool.format import layout, logs, state_files
 from respool.locations import OWN, local_path
 from respool.storage.folder import is_denied

@@ -1,5 +1,6 @@
 """Which batches are sound: after a rewind to them, a restart has all files that it needs, undamaged."""
 
+import shlex
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,7 +8,6 @@ from functools import cached_property
 
 from respool.checkpoint import operator_files, reachability, state_versions
 from respool.checkpoint.snapshot import CheckpointSnapshot
-from respool.checkpoint.verify import damage as verify_damage
 from respool.checkpoint.verify.log_scan import LogScan, SourceLogs
 from respool.checkpoint.verify.state_scan import StateScan
 from respool.format import layout, model
@@ -125,9 +125,9 @@ class Soundness:
             return "Restore the checkpoint from a copy, or start the query on an empty folder."
         batch = self.newest(most)
         if batch is None:
-            over = verify_damage.rewind(root, 0)
+            over = rewind_command(root, 0)
             return f"No kept batch is sound. Restore the checkpoint from a copy, or start over with: {over}"
-        return f"Rewind to batch {batch}, the newest sound batch: {verify_damage.rewind(root, batch)}"
+        return f"Rewind to batch {batch}, the newest sound batch: {rewind_command(root, batch)}"
 
     def is_sound(self, batch: int) -> bool:
         """Return whether a restart would have all files that it needs after a rewind to a batch."""
@@ -200,3 +200,8 @@ _NEVER = 1 << 62
 
 def _all_but(first: int, after: int) -> list[InclusiveRange]:
     return [InclusiveRange(0, first - 1), InclusiveRange(after, _NEVER)]
+
+
+def rewind_command(root: str, batch: int, *flags: str) -> str:
+    """Return the command that rewinds a checkpoint."""
+    return " ".join(["respool checkpoint rewind", shlex.quote(root), f"--to-batch {batch}", *flags])

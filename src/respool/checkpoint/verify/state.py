@@ -6,10 +6,9 @@ from itertools import pairwise
 from respool.checkpoint import operator_files, reachability, state_versions
 from respool.checkpoint.operator_files import OperatorFlaw
 from respool.checkpoint.state_versions import StateLoad
-from respool.checkpoint.verify.damage import rewind, unreadable
-from respool.checkpoint.verify.soundness import CheckpointScan, Soundness, by_path, clip, users
+from respool.checkpoint.verify.soundness import CheckpointScan, Soundness, by_path, clip, rewind_command, users
 from respool.errors import CheckpointError
-from respool.findings import Finding, note, unchecked
+from respool.findings import Finding, note, unchecked, unreadable
 from respool.format import model, state_stream
 from respool.format.model import SNAPSHOTS, StateFile, StateStore, spans, spans_text
 from respool.text import few, number_range
@@ -129,7 +128,7 @@ def stale_state(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
 def strange_files(known: CheckpointScan) -> Iterator[Finding]:
     """Find files that Spark treats as its own although it did not write them."""
     checkpoint = known.checkpoint
-    aside = rewind(checkpoint.root, checkpoint.next_batch)
+    aside = rewind_command(checkpoint.root, checkpoint.next_batch)
     for store in checkpoint.stores:
         other = [file.name for file in store.files if (file.uid is not None) != known.has_ids]
         for name in sorted([*store.strange, *other]):
@@ -153,7 +152,7 @@ def _lost(known: CheckpointScan) -> Iterator[Finding]:
     """Find operators without any file although the newest commit names their state; only format 2 does."""
     last = max(known.logs.committed, default=None)
     named = known.checkpoint.committed(last).state_ids if last is not None and known.has_ids else {}
-    over = rewind(known.checkpoint.root, 0)
+    over = rewind_command(known.checkpoint.root, 0)
     for operator in sorted(set(named) - set(known.operators)):
         how = f"Restore it from a copy, or start over with: {over}"
         yield Finding(f"state/{operator} is missing, though commits/{last} names its state.", how)
@@ -226,7 +225,7 @@ def _done_without(known: CheckpointScan, store: StateStore, file: StateFile) -> 
 
 
 def _also(root: str, batch: int, movable: bool) -> str:
-    return f"; {rewind(root, batch)} does that, too" if movable else ""
+    return f"; {rewind_command(root, batch)} does that, too" if movable else ""
 
 
 def _damaged(known: CheckpointScan, sound: Soundness, store: StateStore, file: StateFile) -> Finding:

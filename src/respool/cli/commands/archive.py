@@ -9,7 +9,7 @@ from respool.cli.render.output import out_json, print_note, print_result, thrott
 
 app = typer.Typer(
     cls=Commands,
-    help="Inspect, verify, repair and compact the archive of all records.",
+    help="Inspect, verify, repair and compact an archive of records.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -28,7 +28,7 @@ def show(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Show what an archive holds: records of each topic partition, gaps, duplicates, hours, files."""
+    """Show the records, gaps, duplicates and files of an archive."""
     from respool.operations.archive import Archive
 
     contents = Archive(table, settings=load(storage=storage, home=home)).contents(on_progress=throttled("files read"))
@@ -61,7 +61,7 @@ def verify(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Check that every record is present once, and every file can be read. Exit code 3 if something is wrong."""
+    """Check that every record is present once and readable. Exit code 3 if something is wrong."""
     from respool.operations.archive import Archive
 
     settings = load(storage=storage, home=home, bootstrap_servers=bootstrap_servers)
@@ -89,10 +89,10 @@ def verify(
 
 @app.command()
 def optimize(table: TableOption = _DEFAULT, storage: Storage = None, home: Home = None, json: Json = False) -> None:
-    """Compact small data files into large ones; queries may keep running.
+    """Merge small data files into large files.
 
-    Every day of event time is a separate commit. An interruption loses no record; the same command compacts the days
-    that remain.
+    Queries may keep running. Every day of event time is a separate commit. An interruption loses no record; the same
+    command compacts the days that remain.
     """
     from respool.operations.archive import Archive
 

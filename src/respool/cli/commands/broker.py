@@ -17,7 +17,7 @@ from respool.text import printable
 app = typer.Typer(
     cls=Commands,
     name="broker",
-    help="The embedded Kafka broker, in the background, for this machine only.",
+    help="Run the embedded Kafka broker, for this machine only.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -39,9 +39,7 @@ def start(
         print_note(f"Starting the embedded broker of {settings.home} …")
     started = broker.start(settings, port)
     if started.taken_port is not None:
-        print_note(
-            f"Port {started.taken_port} is in use by another program: the broker has port {started.port} from now on."
-        )
+        print_note(f"Port {started.taken_port} is in use by another program: the broker now uses port {started.port}.")
     if started.already_running:
         print_result(f"The broker already runs at {started.address} (process {started.pid}).")
     else:
@@ -74,8 +72,8 @@ def status(home: Home = None, json: Json = False) -> None:
         case "running":
             print_result(f"The broker runs at {current.address} (process {current.pid}).")
         case "silent":
-            print_result(f"The broker's process {current.pid} lives, but does not answer at {current.address}.")
-            print_result("If it stays so, stop it and start it again: respool broker stop, respool broker start.")
+            print_result(f"The broker's process {current.pid} runs, but does not answer at {current.address}.")
+            print_result("If this persists, stop it and start it again: respool broker stop, respool broker start.")
         case "died":
             print_result("The broker ended without being stopped. Start it again: respool broker start.")
         case "stopped":
@@ -129,7 +127,7 @@ def _follow(file: Path) -> None:
 
 
 def _replaced(file: Path, stream: IO[str]) -> bool:
-    """Return whether the log was replaced: it was full, or the broker was started again."""
+    """Return whether the log was replaced: it was full, or the broker was restarted."""
     try:
         return file.stat().st_ino != os.fstat(stream.fileno()).st_ino
     except FileNotFoundError:

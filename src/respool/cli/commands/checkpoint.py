@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=Commands,
-    help="Inspect and verify a query's checkpoint, rewind it to an earlier batch, and undo the rewind.",
+    help="Inspect, verify and rewind the checkpoint of a query.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -51,7 +51,7 @@ def show(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Show what a checkpoint holds: batches, offsets, watermark, state, and how far it can be rewound."""
+    """Show batches, offsets, watermark, state and rewind targets."""
     from respool.cli.render import checkpoint as render
 
     checkpoint = _checkpoint(path, storage=storage, home=home, savepoints=savepoints)
@@ -155,7 +155,10 @@ def undo(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Undo the last rewind, restore or promotion, unless the query has run since."""
+    """Undo the last rewind, restore or promotion.
+
+    Possible until the query has run again.
+    """
     require_answer(json, yes, dry_run)
     checkpoint = _checkpoint(path, storage=storage, home=home)
     plan = checkpoint.plan_undo(reason=reason)
@@ -164,7 +167,7 @@ def undo(
 
 @app.command()
 def history(path: Where, storage: Storage = None, home: Home = None, json: Json = False) -> None:
-    """List the changes that respool made to a checkpoint: when, why, and what moved."""
+    """List the changes that respool made: when, why, what moved."""
     from respool.cli.render import checkpoint as render
 
     checkpoint = _checkpoint(path, storage=storage, home=home)
@@ -190,9 +193,9 @@ def purge(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Permanently delete what old changes moved to _respool/aside, and what interrupted commands left.
+    """Permanently delete the files that old changes moved aside.
 
-    These changes can no longer be undone.
+    Files that interrupted commands left are deleted, too. These changes can no longer be undone.
     """
     from respool.cli.render import checkpoint as render
     from respool.times import parse_duration

@@ -29,7 +29,7 @@ def demo(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Play scenarios on a separate Kafka broker, and check the results.
+    """Play scenarios on a separate broker, and check the results.
 
     Exit code 1 if anything differs from the expected transcript.
     """

@@ -51,9 +51,10 @@ def diff(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Compare what two runs wrote: the rows that differ, the rows that only one side has, and a summary.
+    """Compare what two runs wrote, by key.
 
-    Rows are compared by their keys, the newest of each; columns by their values. Exit code 3 if something differs.
+    Prints the rows that differ, the rows that only one side has, and a summary. Rows are compared by their keys, the
+    newest of each; columns by their values. Exit code 3 if something differs.
     """
     from respool.operations.diff import diff as compare
 

@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from respool.cli.options import BootstrapServers, Home, Json, Storage, load
-from respool.cli.render.output import out_json, print_result, table
+from respool.cli.render.output import out_json, print_result, table, width
 from respool.settings import Settings
+from respool.text import labelled
 
 
 def check(
@@ -51,7 +52,7 @@ def check(
 
 
 def doctor(home: Home = None, bootstrap_servers: BootstrapServers = None, json: Json = False) -> None:
-    """Check this machine: Java, Python, packages, jars, disk, broker. Exit code 1 if anything is broken."""
+    """Check this machine: Java, packages, jars, disk, broker. Exit code 1 if anything is broken."""
     from respool.operations.doctor import examine
 
     checks = examine(load(home=home, bootstrap_servers=bootstrap_servers))
@@ -73,9 +74,10 @@ def jars(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Print the jars that Spark needs, for: spark-submit --jars "$(respool jars)". Downloads missing jars first.
+    """Print the jars that Spark needs; missing jars are downloaded.
 
-    They are Spark's Kafka connector, Delta Lake and respool's own classes; with `--with s3` also Hadoop's s3a.
+    For example: spark-submit --jars "$(respool jars)". They are Spark's Kafka connector, Delta Lake and respool's own
+    classes; with `--with s3` also Hadoop's s3a.
     """
     from respool.local.jars import s3_jars, spark_jars
     from respool.spark.jvm_classes import JAR
@@ -97,7 +99,7 @@ def pipelines(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """List the pipelines: what each reads, does and writes; or show one, with its parameters."""
+    """List the pipelines, or show a pipeline with its parameters."""
     from respool.pipeline import registry
 
     settings = load(storage=storage, home=home)
@@ -116,7 +118,7 @@ def pipelines(
         out_json({**summary, "parameters": parameters})
         return
     for key, value in summary.items():
-        print_result(f"{key + ':':<12}{'yes' if value is True else 'no' if value is False else value}")
+        print_result(labelled(f"{key}:", "yes" if value is True else "no" if value is False else str(value), width()))
     print_result("")
     table(parameters, ("parameter", "value", "default"), "It has no parameters.")
 

@@ -63,11 +63,11 @@ def reprocess(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Compute a span of event time again from the archive, and publish the results; the live query keeps running.
+    """Compute a span again from the archive, and publish it.
 
-    The span is widened to whole windows or sessions. Results have the same keys and values as the live query's, and
-    separate headers. What was published in the span and is not among the results is withdrawn. A long span runs in
-    slices: after an interruption, the same command resumes.
+    The live query keeps running. The span is widened to whole windows or sessions. Results have the same keys and
+    values as the live query's, and separate headers. What was published in the span and is not among the results is
+    withdrawn. A long span runs in slices: after an interruption, the same command resumes.
     """
     from respool.operations.reprocess import plan_reprocess, preview
     from respool.operations.reprocess import reprocess as run_again
@@ -124,10 +124,10 @@ def audit(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Compare published results of a span with the archive, and print the differences.
+    """Compare the published results of a span with the archive.
 
-    A result can be wrong, missing or unexpected; the late records behind each are printed. Exit code 3 if something
-    differs and is not fixed.
+    The differences are printed. A result can be wrong, missing or unexpected; the late records behind each are printed.
+    Exit code 3 if something differs and is not fixed.
     """
     from respool.operations.reprocess import audit as compare
     from respool.operations.reprocess import plan_reprocess

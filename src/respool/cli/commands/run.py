@@ -1,10 +1,11 @@
 """`respool run`: pipelines, live, until they are stopped."""
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import respool
 from respool.cli.options import (
     BootstrapServers,
     Home,
@@ -16,10 +17,11 @@ from respool.cli.options import (
     load,
 )
 from respool.cli.render.log_lines import json_lines, use_json_lines
-from respool.cli.render.output import out_json, print_note
+from respool.cli.render.output import note_width, out_json, print_note
 
 if TYPE_CHECKING:
     from respool.running.progress import BatchProgress
+    from respool.settings import Settings
 
 
 def run(
@@ -118,8 +120,6 @@ def run(
     While Kafka does not answer, the run waits, and resumes when it does. A pipeline that has failed for another reason
     ends alone, and the exit code is 1 when the run ends.
     """
-    from respool.operations.run import run as run_pipelines
-
     with suppress(KeyboardInterrupt):  # a signal before the queries ran, or another while they stopped
         settings = load(
             storage=storage,
@@ -130,9 +130,8 @@ def run(
             savepoints=savepoints,
             log_format=log_format,
         )
-        if settings.log_format == "json":
-            use_json_lines()
-        run_pipelines(
+        use_log_format(settings)
+        respool.run(
             *configured_pipelines(pipelines, set_ or [], settings),
             checkpoint=checkpoint,
             available_now=available_now,
@@ -146,12 +145,22 @@ def run(
             give_up_after=give_up_after,
             fail_fast=fail_fast,
             stop_within=stop_within,
-            on_batch=print_json if json else print_line,
-            on_note=None if json_lines() is not None else print_note,  # JSON lines have all that is logged
             settings=settings,
             health=health,
+            **_callbacks(json),
         )
     print_note("Stopped.")
+
+
+def use_log_format(settings: "Settings") -> None:
+    """Print to standard error as the settings say: text, or a JSON object for each line."""
+    if settings.log_format == "json":
+        use_json_lines()
+
+
+def _callbacks(json: bool) -> dict[str, Any]:
+    """Return the callbacks of `respool.run`, which print batches and notes; JSON lines have notes from the log."""
+    return {"on_batch": print_json if json else print_line, "on_note": None if json_lines() is not None else print_note}
 
 
 def print_json(progress: "BatchProgress") -> None:
@@ -161,9 +170,9 @@ def print_json(progress: "BatchProgress") -> None:
 
 def print_line(progress: "BatchProgress") -> None:
     """Print a batch as text; those of companions, which keep rejected records, are left out."""
-    if progress.pipeline.startswith("rejected-"):
+    if progress.is_of_companion:
         return
     if (lines := json_lines()) is not None:
         lines.emit("info", "respool.run", str(progress), progress.to_json())
     else:
-        print_note(str(progress))
+        print_note(progress.text(width=note_width()))

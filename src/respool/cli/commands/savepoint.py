@@ -1,4 +1,4 @@
-"""`respool savepoint`: keep a moment of a query, go back to it, start a second query from it. Mostly without a JVM.
+"""`respool savepoint`: save the position of a query, restore it, start a second query from it. Mostly without a JVM.
 
 `respool promote` makes that second query, a fork, the checkpoint of its pipeline.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=Commands,
-    help="Save a query's position and state under a name; restore it, or fork a second query from it.",
+    help="Create, restore, fork, verify and copy savepoints of a query.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -98,7 +98,7 @@ def list_(savepoints: SavepointsOption = None, storage: Storage = None, home: Ho
 def show(
     name: Name, savepoints: SavepointsOption = None, storage: Storage = None, home: Home = None, json: Json = False
 ) -> None:
-    """Show a savepoint: its batch, offsets, watermark, state, the position of its output, its pipeline."""
+    """Show a savepoint: batch, offsets, watermark, state, output."""
     from respool.cli.render import savepoint as render
 
     savepoint = _savepoints(storage=storage, home=home, savepoints=savepoints)[name]
@@ -157,7 +157,7 @@ def delete(
     if not yes:
         typer.confirm("Delete it for good?", abort=True)
     store.delete(name)
-    print_result(f"What was left of a savepoint {name} is deleted." if left_over else f"Savepoint {name} is deleted.")
+    print_result(f"The remains of the savepoint {name} are deleted." if left_over else f"Savepoint {name} is deleted.")
 
 
 @app.command()
@@ -170,7 +170,7 @@ def copy(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Copy a savepoint to another place, such as an object store; every byte is verified."""
+    """Copy a savepoint to another folder or URL, and verify it."""
     from respool.cli.render import savepoint as render
     from respool.operations.savepoints import Savepoints
 
@@ -236,7 +236,10 @@ def fork(
     bootstrap_servers: BootstrapServers = None,
     json: Json = False,
 ) -> None:
-    """Create the checkpoint of a second query from the same position, with its own query id; both queries can run."""
+    """Create the checkpoint of a second query from a savepoint.
+
+    It has its own query id, so both queries can run.
+    """
     from respool.operations.checkpoint import Checkpoint
 
     store = _savepoints(storage=storage, home=home, bootstrap_servers=bootstrap_servers, savepoints=savepoints)
@@ -250,7 +253,7 @@ def fork(
     if run is not None:
         print_result(f"Run it with: respool run {run.pipeline} --checkpoint {new_path} --sink-suffix -v2")
     else:
-        print_result("Start your query on it, and let it write to a place of its own.")
+        print_result("Start your query on it, and let it write to a separate place.")
 
 
 def _savepoints(**flags: Any) -> "Savepoints":

@@ -36,7 +36,7 @@ _Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")
 
 @app.command("list")
 def list_(home: Home = None, bootstrap_servers: BootstrapServers = None, json: Json = False) -> None:
-    """List the topics, with their partitions and how many records they hold."""
+    """List the topics, with their partitions and records."""
     from respool.kafka import topics
 
     kafka = connect(load(home=home, bootstrap_servers=bootstrap_servers))
@@ -96,12 +96,12 @@ def produce(
     if file == Path("-"):
         file = None
     if file is not None and (file.is_dir() or not file.exists()):
-        raise UsageError(f"{file} is not a file; expected one of lines to send.", "FILE")
+        raise UsageError(f"{file} is not a file; expected a file of lines to send.", "FILE")
     kafka = connect(load(home=home, bootstrap_servers=bootstrap_servers))
     topics.require_topic(kafka, name)
     if file is None:
         if sys.stdin.isatty():
-            print_note("Type one record a line; Ctrl-D ends.")
+            print_note("Type one record per line; Ctrl-D ends the input.")
         sent = producer.produce(kafka, name, _messages(sys.stdin.buffer, key_separator))
     else:
         with file.open("rb") as lines:
@@ -124,9 +124,11 @@ def read(
     home: Home = None,
     bootstrap_servers: BootstrapServers = None,
 ) -> None:
-    """Print the newest records, one per line; control characters are escaped.
+    """Print the newest records, one per line.
 
-    With --from-beginning: all that are there now. With --follow: the new ones, as they arrive.
+    Control characters are escaped.
+
+    With --from-beginning: all existing records. With --follow: new records, too, as they arrive.
     """
     from respool.kafka import consumer
 
@@ -219,7 +221,7 @@ def generate(
         float | None,
         typer.Option(
             min=0.001,
-            help=f"Records a second.  [default: unlimited with --count, {_RATE:.0f} without]",
+            help=f"Records per second.  [default: unlimited with --count, {_RATE:.0f} without]",
         ),
     ] = None,
     start: Annotated[
@@ -324,7 +326,7 @@ def _print(plan: "VisitsPlan", rate: float | None) -> None:
 def _report(sentence: str, count: int, seconds: float, *, interrupted: bool) -> None:
     what = sentence.format(f"{count:,} record{'s' * (count != 1)}")
     print_note(
-        f"{'Interrupted. ' * interrupted}{what} in {seconds:.1f} s ({count / max(seconds, 0.001):,.0f} a second)."
+        f"{'Interrupted. ' * interrupted}{what} in {seconds:.1f} s ({count / max(seconds, 0.001):,.0f} per second)."
     )
 
 

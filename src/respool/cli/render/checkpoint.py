@@ -179,7 +179,7 @@ def print_report(report: "CheckpointReport") -> None:
 def print_purge(result: "PurgeResult") -> None:
     """Print what is deleted."""
     columns = ("time", "what", "batch", "moved", "id")
-    table([history_row(change) for change in result.changes], columns, "Nothing is that old.")
+    table([history_row(change) for change in result.changes], columns, "No change is that old.")
     for text in _leftover_lines(result.leftovers):
         print_result(text)
 

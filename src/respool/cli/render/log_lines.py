@@ -36,7 +36,7 @@ def wanted(arguments: Sequence[str], environ: Mapping[str, str]) -> bool:
 
 
 def use_json_lines() -> None:
-    """Print every line of this process as a JSON object from now on; a second call changes nothing."""
+    """From now on, print every line of this process as a JSON object; a second call changes nothing."""
     if isinstance(sys.stderr, JsonLines):
         return
     lines = JsonLines(sys.stderr)
@@ -63,7 +63,7 @@ class JsonLines(io.TextIOBase):
         super().__init__()
         self._stream = stream
         self._lock = threading.RLock()
-        self._parts: dict[int, str] = {}  # by thread: what came since its last end of line
+        self._parts: dict[int, str] = {}  # by thread: the text since its last end of line
         self.buffer = _Bytes(self)
 
     def emit(

@@ -2,10 +2,11 @@
 
 import json
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from shutil import get_terminal_size
 from typing import Any, TextIO
 
@@ -19,8 +20,17 @@ def width() -> int:
     return get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED
 
 
+def note_width() -> int:
+    """Return how wide a line on standard error can be: the terminal's width; unlimited without a terminal."""
+    if not sys.stderr.isatty():
+        return UNLIMITED
+    with suppress(OSError, ValueError):
+        return os.get_terminal_size(sys.stderr.fileno()).columns
+    return get_terminal_size().columns
+
+
 def print_note(message: str) -> None:
-    """Print what happens to standard error: standard output is for results."""
+    """Print a note to standard error: standard output is for results."""
     if (lines := json_lines()) is not None:
         lines.emit("info", "respool", message)
     else:
@@ -58,16 +68,15 @@ def json_text(value: Any) -> str:
 def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], empty: str) -> None:
     """Print rows as a table of the named columns, numbers to the right; `empty` when there are none.
 
-    On a terminal that is too narrow, the widest columns are folded.
+    On a terminal that is too narrow, the widest columns are folded, or each row becomes a block of lines.
     """
     rows = list(rows)
     if not rows:
         print_result(empty)
         return
-    title, *lines = table_lines(rows, columns, width())
     start, end = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() else ("", "")
     # The cells are safe; the title may be bold.
-    _print("\n".join((f"{start}{title}{end}", *lines)), sys.stdout)
+    _print("\n".join(table_lines(rows, columns, width(), lambda line: f"{start}{line}{end}")), sys.stdout)
 
 
 def throttled(what: str) -> Callable[[int, int], None]:
@@ -120,7 +129,7 @@ class DownloadHandler(logging.Handler):
         self._move: Callable[[int], None] | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show how many jars are there."""
+        """Show how many jars have been downloaded."""
         if json_lines() is not None:  # which have all records
             return
         done, total = getattr(record, "done", None), getattr(record, "total", 0)

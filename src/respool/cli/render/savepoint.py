@@ -67,8 +67,8 @@ def savepoint_lines(savepoint: StoredSavepoint) -> Iterator[str]:
             from respool.pipeline.fingerprint import Fingerprint
 
             yield line("Fingerprint", Fingerprint.from_json(manifest.run.fingerprint).digest)
-    yield line("Spark", manifest.spark or "version not known")
-    yield line("Batch", f"{manifest.batch:,}, planned {facts['planned'] or 'at no known time'}")
+    yield line("Spark", manifest.spark or "unknown version")
+    yield line("Batch", f"{manifest.batch:,}, planned {facts['planned'] or 'at an unknown time'}")
     yield line("Watermark", facts["watermark"] or "none yet")
     for source in manifest.sources:
         yield line(f"Source {source.source}", text_of(source.end))
@@ -98,7 +98,7 @@ def position_text(position: SinkPosition) -> str:
         return f"{position.output}, version {position.version:,}{noted}"
     if position.transactions:
         return f"{position.output}, batch {', '.join(f'{batch:,}' for batch in position.transactions.values())}"
-    return f"{position.output}; how far it was is not known: {position.unknown}"
+    return f"{position.output}; its position is unknown: {position.unknown}"
 
 
 def files_text(savepoint: StoredSavepoint) -> str:
@@ -113,7 +113,7 @@ def print_created(savepoint: StoredSavepoint, path: str) -> None:
     print_result(f"Savepoint {name} of {checkpoint} at batch {manifest.batch:,}: {files_text(savepoint)}.")
     if manifest.not_included:
         print_result(f"Not included, as neither Spark nor Delta defines it: {left_out_text(savepoint)}.")
-    print_result(f"Go back to it with: respool savepoint restore {name} {path}")
+    print_result(f"Restore it with: respool savepoint restore {name} {path}")
 
 
 def print_report(report: SavepointReport, savepoint: StoredSavepoint) -> None:

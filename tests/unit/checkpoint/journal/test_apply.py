@@ -132,6 +132,36 @@ def test_a_query_that_was_started_half_way_is_reported_and_nothing_more_is_done(
     assert "4" in names(files, "offsets")
 
 
+def test_the_fence_of_another_change_is_left_alone(files: LocalWriter) -> None:
+    theirs = apply.FENCE + b"\nchange: OTHER"
+    files.create("offsets/5", theirs)
+    with pytest.raises(CheckpointError, match=r"offsets/5 is the fence of another change .*; no file or that of ID"):
+        apply.apply(REWIND, files)
+    assert files.read("offsets/5") == theirs
+    assert history.pending(files) is None  # nothing of this change was done, so nothing of it stays
+
+
+def test_a_change_that_was_begun_stays_pending_under_the_fence_of_another(files: LocalWriter) -> None:
+    apply.begin(REWIND, files)
+    files.move("commits/4", "_respool/aside/ID/commits/4")
+    files.replace("offsets/5", apply.FENCE + b"\nchange: OTHER")
+    with pytest.raises(CheckpointError, match="is the fence of another change"):
+        apply.resume(REWIND, files)
+    assert history.pending(files) == REWIND
+
+
+def test_the_pending_plan_of_another_change_stays_with_its_fence(files: LocalWriter) -> None:
+    theirs = replace(REWIND, id="OTHER", steps=())
+    apply.begin(theirs, files)
+    with pytest.raises(CheckpointError, match="is the fence of another change"):
+        apply.resume(REWIND, files)
+    assert history.pending(files) == theirs
+    files.delete(history.PENDING)
+    with pytest.raises(CheckpointError, match="is the fence of another change"):
+        apply.resume(REWIND, files)
+    assert history.pending(files) is None
+
+
 def test_only_the_first_move_says_that_a_change_was_begun(files: LocalWriter) -> None:
     apply.begin(REWIND, files)
     written(Path(files.root), {"_respool/aside/ID/offsets/4": "another", "offsets/5": "v1\n{}"})

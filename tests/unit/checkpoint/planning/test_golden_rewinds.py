@@ -1,4 +1,4 @@
-"""Where a rewind goes, what its plan says, and when it is refused; on checkpoints that real queries wrote."""
+"""The target of a rewind, its plan, and when it is refused; on checkpoints that real queries wrote."""
 
 import re
 import shutil

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from respool.checkpoint.planning.rewind import file_label, moves
-from respool.checkpoint.planning.source_trim import SourceLogTrim
+from respool.checkpoint.planning.sources import SourceLogTrim
 from respool.checkpoint.snapshot import CheckpointSnapshot, with_companions
 from support import small_checkpoint
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from respool.checkpoint.journal.steps import Move
-from respool.checkpoint.planning.availability import Availability, availability
 from respool.checkpoint.planning.refusals import at_sink, losses, notes, open_files, refusals, running
 from respool.checkpoint.planning.request import KafkaRetention, RewindContext, RewindRequest, ToBatch
-from respool.checkpoint.planning.source_trim import Inputs, SourceLogTrim
+from respool.checkpoint.planning.sources import Availability, Inputs, SourceLogTrim, availability
 from respool.delta.restore import RestoreTable
 from respool.errors import Refusal
 from respool.format.positions import SourceRange, reading

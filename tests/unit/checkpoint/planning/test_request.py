@@ -1,4 +1,4 @@
-"""Which batch a rewind goes to, and what stands in its way; on small checkpoints."""
+"""Which batch a rewind targets, and what prevents it; on small checkpoints."""
 
 from datetime import datetime, timezone
 from pathlib import Path

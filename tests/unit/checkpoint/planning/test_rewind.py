@@ -1,4 +1,4 @@
-"""What a rewind's plan says and does, and the undoing of it; on small checkpoints."""
+"""The plan of a rewind, its effect, and its undo; on small checkpoints."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Verify passes a sound checkpoint, and reports whatever happens to any file of it."""
+"""Verify passes a sound checkpoint, and reports any damage to any of its files."""
 
 import os
 import shutil

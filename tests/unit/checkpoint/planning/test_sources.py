@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from respool.checkpoint.planning import source_trim
+from respool.checkpoint.planning import sources
 from respool.checkpoint.planning.request import KafkaRetention, RewindContext, RewindRequest, ToBatch
 from respool.checkpoint.planning.rewind import PlannedRewind, plan_rewind
 from respool.checkpoint.snapshot import CheckpointSnapshot
@@ -142,7 +142,7 @@ def test_input_files_on_an_object_store_are_looked_up_there() -> None:
     files = open_writer(url)
     files.create("a b.json", b"{}")
     paths = (f"{url}/a%20b.json", f"{url}/gone.json", "hdfs://host/input/a.json")
-    lookup = source_trim.missing(paths)
+    lookup = sources.find_missing(paths)
     assert (lookup.gone, lookup.unchecked) == (paths[1:2], paths[2:])
 
 

@@ -11,8 +11,8 @@ import pyarrow
 import pytest
 import xxhash
 
-from respool.checkpoint.verify import damage
-from respool.format import state_files, state_schema, state_stream
+from respool.checkpoint.verify.state_scan import damage_of
+from respool.format import state_files, state_stream
 from respool.format.model import StateKind
 from support import checkpoints
 from support.checkpoints import only_file
@@ -78,7 +78,7 @@ def test_a_changed_byte_in_a_block_is_found() -> None:
     written = bytearray(lz4(RECORDS))
     written[30] ^= 1
     assert state_stream.broken("delta", bytes(written)) == "a block of it does not match its checksum"
-    assert damage.of("7.delta", bytes(written)).why == "a block of it does not match its checksum"
+    assert damage_of("7.delta", bytes(written)).why == "a block of it does not match its checksum"
 
 
 @pytest.mark.parametrize(("kind", "file"), [("hdfs", "14.delta"), ("join-families", "15.changelog")])
@@ -123,7 +123,7 @@ def test_a_schema_of_spark_is_whole_and_each_part_of_it_is_not(tmp_path: Path, k
     checkpoint = checkpoints.unpack(tmp_path, kind)
     where = "state/0/0/_metadata/schema" if kind == "hdfs" else "state/0/_stateSchema/default/0_*"
     data = only_file(checkpoint, where).read_bytes()
-    assert state_schema.families(data)
+    assert state_files.families(data)
     for size in range(len(data)):
         with pytest.raises(ValueError, match=r"it ends too early|it begins with"):
-            state_schema.families(data[:size])
+            state_files.families(data[:size])

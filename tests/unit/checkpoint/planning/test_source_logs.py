@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from respool.checkpoint.planning import source_trim
-from respool.checkpoint.planning.source_trim import Inputs, Missing, SourceLogTrim, inputs, missing, trim
+from respool.checkpoint.planning import sources
+from respool.checkpoint.planning.sources import Inputs, Missing, SourceLogTrim, find_missing, inputs, trim
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import CheckpointError
 from respool.storage.open import open_writer
@@ -117,22 +117,22 @@ def test_local_files_are_looked_up_by_path_and_by_address(tmp_path: Path) -> Non
     there = [str(tmp_path / "a"), f"file://{quote(str(tmp_path / 'a b'))}"]
     (tmp_path / "a").write_text("")
     gone = [str(tmp_path / "c"), f"file://{tmp_path}/d"]
-    assert missing([*there, *gone, "hdfs://host/x"]) == Missing(tuple(gone), ("hdfs://host/x",))
+    assert find_missing([*there, *gone, "hdfs://host/x"]) == Missing(tuple(gone), ("hdfs://host/x",))
 
 
 def test_files_on_a_store_are_looked_up_by_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     root = f"memory://{uuid4().hex}"
     open_writer(f"{root}/in").replace("a b", b"")
     there, gone, elsewhere, further = (f"{root}/{path}" for path in ("in/a%20b", "in/c", "other/d", "third/e"))
-    assert missing([there, gone]) == Missing((gone,), ())
-    assert missing([there, gone, elsewhere]) == Missing((gone, elsewhere), ())
-    monkeypatch.setattr(source_trim, "_MOST_FOLDERS", 1)
-    assert missing([there, gone, elsewhere, further]) == Missing((gone,), (elsewhere, further))
+    assert find_missing([there, gone]) == Missing((gone,), ())
+    assert find_missing([there, gone, elsewhere]) == Missing((gone, elsewhere), ())
+    monkeypatch.setattr(sources, "_MOST_FOLDERS", 1)
+    assert find_missing([there, gone, elsewhere, further]) == Missing((gone,), (elsewhere, further))
 
 
 def test_a_store_that_does_not_answer_leaves_its_files_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: str) -> None:
         raise CheckpointError("no credentials")
 
-    monkeypatch.setattr(source_trim, "open_reader", fail)
-    assert missing(["s3://bucket/in/a"]) == Missing((), ("s3://bucket/in/a",))
+    monkeypatch.setattr(sources, "open_reader", fail)
+    assert find_missing(["s3://bucket/in/a"]) == Missing((), ("s3://bucket/in/a",))
