@@ -16,17 +16,18 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from benchmarks import data, fleet, growth, on_cluster, report, reprocess, rewind, start
+from benchmarks import data, fleet, growth, on_cluster, postgres, report, reprocess, rewind, start
 from benchmarks.comparing import Bench, compare
 from benchmarks.engines import ENGINES, RESPOOL, Engine
 from benchmarks.environments import NotAvailable, Place
+from benchmarks.postgres_server import PostgresMissing
 from benchmarks.results import Results
 from respool.kafka.cluster import KafkaCluster
 from respool.local import broker
 from respool.settings import Settings
 from respool.spark.session import spark_session
 
-JOBS = ("counts", "sessions", "archive", "growth", "reprocess", "rewind", "start", "cluster", "fleet")
+JOBS = ("counts", "sessions", "archive", "growth", "reprocess", "rewind", "start", "cluster", "fleet", "postgres")
 COMPARED = ("counts", "sessions", "archive")
 _VISITS = 25_000  # concurrent visits
 
@@ -116,6 +117,9 @@ def measure(asked: argparse.Namespace, results: Results) -> None:
     if "reprocess" in asked.only:
         say("reprocess")
         results.reprocess = _reprocess(place, asked)
+    if "postgres" in asked.only:
+        say("postgres")
+        results.postgres = _postgres(place, max(asked.runs, 3))
     if set(asked.only) & {*COMPARED, "growth", "start", "cluster", "fleet"}:
         with broker.running(Settings(home=place.folder / "broker")) as started:
             bench = Bench(place, KafkaCluster(started.address), started.pid, asked.limit, say)
@@ -147,6 +151,15 @@ def _reprocess(place: Place, asked: argparse.Namespace) -> list[dict[str, Any]]:
         with spark_session(Settings(home=Path(made) / "home")) as spark:
             count = reprocess.expected(asked.per_hour)
             return reprocess.measure_all(spark, archives, count, max(asked.runs, 3), warm_up=3)
+
+
+def _postgres(place: Place, runs: int) -> list[dict[str, Any]]:
+    try:
+        with tempfile.TemporaryDirectory(dir=place.folder) as home:
+            return postgres.measure_all(Path(home), runs)
+    except PostgresMissing as error:
+        say(f"postgres is not run: {error}")
+        return []
 
 
 def _machine() -> dict[str, Any]:

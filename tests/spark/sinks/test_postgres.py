@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from benchmarks.postgres_server import PASSWORD, PostgresServer
 from respool.errors import PipelineError
 from respool.sinks.postgres.sink import JdbcSink, recorded_batches
 from respool.sinks.protocol import WriteContext
-from support.postgres import PASSWORD, PostgresServer
 from support.sink_stage import NOWHERE, SinkStage
 
 if TYPE_CHECKING:
