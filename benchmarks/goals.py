@@ -47,6 +47,7 @@ def goals(results: Results) -> list[Goal]:
         *_rewind(results.rewind),
         *_start(results.start),
         *_decoders(results.decoders),
+        *_postgres(results.postgres),
     ]
 
 
@@ -170,3 +171,11 @@ def _start(rows: Sequence[dict[str, Any]]) -> list[Goal]:
         return []
     ratio = first["respool"] / first["pyspark"]
     return [Goal("start", "first batch no slower than plain PySpark's", f"{ratio:.2f} × its time", 1 / ratio)]
+
+
+def _postgres(rows: Sequence[dict[str, Any]]) -> list[Goal]:
+    rates = spread([row["rows"] / row["seconds"] for row in rows if row["status"] == "right"])
+    if rates is None:
+        return []
+    target = "at least 20,000 upserted rows a second"
+    return [Goal("postgres", target, f"{rates.median:,.0f} rows/s", rates.median / 20_000)]

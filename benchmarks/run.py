@@ -16,17 +16,21 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from benchmarks import data, decoders, fleet, growth, on_cluster, report, reprocess, rewind, start
+from benchmarks import data, decoders, fleet, growth, on_cluster, postgres, report, reprocess, rewind, start
 from benchmarks.comparing import Bench, compare
 from benchmarks.engines import ENGINES, RESPOOL, Engine
 from benchmarks.environments import NotAvailable, Place
+from benchmarks.postgres_server import PostgresMissing
 from benchmarks.results import Results
 from respool.kafka.cluster import KafkaCluster
 from respool.local import broker
 from respool.settings import Settings
 from respool.spark.session import spark_session
 
-JOBS = ("counts", "sessions", "archive", "growth", "reprocess", "rewind", "start", "cluster", "fleet", "decoders")
+JOBS = (
+    *("counts", "sessions", "archive", "growth", "reprocess", "rewind", "start", "cluster", "fleet"),
+    *("decoders", "postgres"),
+)
 COMPARED = ("counts", "sessions", "archive")
 _VISITS = 25_000  # concurrent visits
 
@@ -120,6 +124,9 @@ def measure(asked: argparse.Namespace, results: Results) -> None:
     if "reprocess" in asked.only:
         say("reprocess")
         results.reprocess = _reprocess(place, asked)
+    if "postgres" in asked.only:
+        say("postgres")
+        results.postgres = _postgres(place, max(asked.runs, 3))
     if set(asked.only) & {*COMPARED, "growth", "start", "cluster", "fleet"}:
         with broker.running(Settings(home=place.folder / "broker")) as started:
             bench = Bench(place, KafkaCluster(started.address), started.pid, asked.limit, say)
@@ -159,6 +166,15 @@ def _decoders(place: Place, asked: argparse.Namespace) -> list[dict[str, Any]]:
         spark_session(Settings(home=Path(home), master="local[*]")) as spark,
     ):
         return decoders.measure_all(spark, asked.records, max(asked.runs, 3))
+
+
+def _postgres(place: Place, runs: int) -> list[dict[str, Any]]:
+    try:
+        with tempfile.TemporaryDirectory(dir=place.folder) as home:
+            return postgres.measure_all(Path(home), runs)
+    except PostgresMissing as error:
+        say(f"postgres is not run: {error}")
+        return []
 
 
 def _machine() -> dict[str, Any]:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
+from benchmarks.postgres_server import PostgresMissing, PostgresServer
+from benchmarks.postgres_server import running as running_postgres
 from respool.kafka import topics
 from respool.kafka.cluster import KafkaCluster
 from respool.local import broker
 from respool.settings import Settings
 from respool.spark.session import spark_session
 from support import jvm
-from support.postgres import PostgresMissing, PostgresServer
-from support.postgres import running as running_postgres
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -62,7 +62,7 @@ class WireDecoder(ValueDecoder):
             ) from error
         registry = "" if self.registry is None else self._serve(self.registry)
         master = records.sparkSession.sparkContext.master
-        if registry and re.match(r"local(\[|$)", master) is None:
+        if registry and re.match(r"local(\[|$)", master or "") is None:
             raise MachineError(
                 f"The decoder's schema registry is asked by the process of the driver, and Spark's master is {master}, "
                 "whose executors are other processes. Use a master of local[…], or Avro with a writer_schema."

@@ -16,8 +16,9 @@ from respool.reprocessing.computation import Computation
 from respool.reprocessing.job import OnSlice, ReprocessJob, kept_slice
 from respool.reprocessing.live import decoder_of, topic_of
 from respool.reprocessing.plan import results_of
-from respool.reprocessing.target import ResultTarget, target_of
+from respool.reprocessing.target import ResultTarget, choose_sink, target_of
 from respool.sinks.protocol import WriteContext
+from respool.sinks.several import SeveralSinks
 from respool.spark.sql import quote
 from respool.times import EPOCH, Span
 
@@ -43,6 +44,8 @@ def audit(job: ReprocessJob, most: int, fix: str | None, on_slice: OnSlice) -> A
     computation = Computation(session, job.plan, job.reader)
     write = WriteContext(pipeline.name, None, job.require_kafka(), job.settings, fix)
     sink = keyed(pipeline.sink, job.plan)
+    if isinstance(pipeline.sink, SeveralSinks):
+        raise choose_sink(pipeline.name, pipeline.sink, job.settings)
     if sink is None:
         raise ReprocessError(
             f"The pipeline {pipeline.name} writes to the {pipeline.sink.describe()}, where results have no key, so "

@@ -13,7 +13,7 @@ from respool.kafka.cluster import KafkaCluster
 from respool.locations import for_spark, under
 from respool.settings import Settings
 from respool.sinks.columns import ColumnNames
-from respool.sinks.file_replay import newest_batch
+from respool.sinks.file_replay import fill_log, newest_batch
 from respool.sinks.protocol import WriteContext, compute, folder_identity
 from respool.spark.internals import write_file_batch
 from respool.text import did_you_mean
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FileFormat = Literal["parquet", "json"]
+
+_INTERVAL = "spark.sql.streaming.fileSink.log.compactInterval"
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,12 @@ class FileSink:
                 f"The folder {folder} holds batches of a query; expected the id of a batch. Write other results to a "
                 "separate folder with --output."
             )
-        if newest_batch(folder) >= write.batch:
+        newest = newest_batch(folder)
+        if newest >= write.batch:
             compute(frame)
             return
+        if newest < write.batch - 1:
+            fill_log(folder, write.batch, int(str(frame.sparkSession.conf.get(_INTERVAL, "10"))))
         write_file_batch(frame, for_spark(folder), self.format, self.partition_by, write.batch)
 
     def locate(self, settings: Settings) -> str:

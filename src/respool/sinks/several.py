@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from respool.errors import PipelineError
 from respool.identity import Identity
@@ -21,6 +21,11 @@ from respool.sinks.protocol import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+@runtime_checkable
+class _Readable(Sink, ReadableSink, Protocol):
+    """A sink whose results can be read back."""
 
 
 @dataclass(frozen=True)
@@ -96,22 +101,16 @@ class SeveralSinks:
         finally:
             rows.unpersist()
 
-    def named(self, name: str, settings: Settings) -> Sink:
-        """Return the sink with an address or a description; raise PipelineError when there is none."""
-        for sink in self.sinks:
-            addresses = [sink.output(settings).address] if isinstance(sink, ReadableSink) else []
-            if name in (*addresses, sink.describe()):
-                return sink
-        raise PipelineError(f"There is no sink {name!r}. Name one of: {', '.join(self.names(settings))}.")
+    def at(self, address: str, settings: Settings) -> Sink | None:
+        """Return the sink with an address; None when there is none."""
+        return next((sink for sink in self._readable() if sink.output(settings).address == address), None)
 
-    def names(self, settings: Settings) -> list[str]:
-        """Return the name of each sink: its address, otherwise its description."""
-        return [
-            sink.output(settings).address if isinstance(sink, ReadableSink) else sink.describe() for sink in self.sinks
-        ]
+    def addresses(self, settings: Settings) -> list[str]:
+        """Return the addresses of the sinks that can be read back."""
+        return [sink.output(settings).address for sink in self._readable()]
 
-    def _readable(self) -> Iterator[ReadableSink]:
-        yield from (sink for sink in self.sinks if isinstance(sink, ReadableSink))
+    def _readable(self) -> "Iterator[_Readable]":
+        yield from (sink for sink in self.sinks if isinstance(sink, _Readable))
 
 
 def all_sinks(sink: Sink) -> tuple[Sink, ...]:

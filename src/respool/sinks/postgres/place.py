@@ -138,14 +138,11 @@ def _may_pass(error: "psycopg.Error") -> bool:
     return not (error.pgconn.needs_password or error.pgconn.used_password)
 
 
-def _reason(error: Exception) -> str:
-    """Return the first line of what the server answered, and its hint or detail."""
-    import psycopg
-
-    lines = [str(error).strip().splitlines()[0]] if str(error).strip() else [type(error).__name__]
-    if isinstance(error, psycopg.Error) and error.diag.message_primary:
-        lines = [text for text in (error.diag.message_primary, error.diag.message_detail) if text]
-    return "; ".join(line.rstrip(".") for line in lines)
+def _reason(error: "psycopg.Error") -> str:
+    """Return what the server answered; without an answer, what libpq reports."""
+    if error.diag.message_primary:
+        return "; ".join(text for text in (error.diag.message_primary, error.diag.message_detail) if text)
+    return f"{type(error).__name__}: {error}"
 
 
 def _without_secrets(url: str) -> str:

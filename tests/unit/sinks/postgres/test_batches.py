@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from benchmarks.postgres_server import PASSWORD, PostgresServer
 from respool.errors import SettingsError, SinkError, SinkUnreachable
 from respool.kafka.cluster import KafkaCluster
 from respool.settings import Settings
@@ -20,7 +21,6 @@ from respool.sinks.postgres.place import PostgresPlace
 from respool.sinks.postgres.sink import recorded_batches
 from respool.sinks.postgres.statements import WITHDRAWN, TargetTable
 from respool.sinks.protocol import WriteContext
-from support.postgres import PASSWORD, PostgresServer
 
 QUERY = "5ba814c4-bb0f-43c5-9145-2a0b9f731857"
 TYPES = ["text", "bigint"]

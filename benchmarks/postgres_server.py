@@ -1,6 +1,7 @@
 """A real PostgreSQL on 127.0.0.1, of the programs that Debian's package `postgresql` installs."""
 
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import psycopg
 
-PASSWORD = "a secret of the tests"
+PASSWORD = secrets.token_urlsafe()  # of the servers that this process starts
 
 
 class PostgresMissing(Exception):
