@@ -1,6 +1,7 @@
 """The pyspark that is installed: `pip install respool` has none, `respool[spark]` adds it."""
 
 from importlib import metadata
+from pathlib import Path
 
 from respool.errors import MachineError
 from respool.local import jars
@@ -29,7 +30,7 @@ def require(what: str) -> None:
         raise missing(what)
 
 
-def own_jars(settings: Settings) -> list[str]:
+def own_jars(settings: Settings) -> list[Path]:
     """Return respool's jars for the installed Spark; none for a version whose jars the user names.
 
     Raises:
@@ -37,7 +38,7 @@ def own_jars(settings: Settings) -> list[str]:
     """
     installed, locked = (".".join(text.split(".")[:2]) for text in (version(), jars.spark_version()))
     if installed == locked:
-        return [str(jar) for jar in jars.spark_jars(settings)]
+        return jars.spark_jars(settings)
     if installed not in SUPPORTED:
         raise MachineError(
             f"pyspark {version()} is installed; expected one of the versions {', '.join(SUPPORTED)}. Install it with: "
