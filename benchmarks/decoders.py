@@ -133,9 +133,9 @@ def _read(frame: "DataFrame", decoder: Decoder, records: int, in_python: bool) -
 
 def _in_python(frame: "DataFrame") -> "DataFrame":
     """Decode with fastavro in Arrow batches."""
-    from pyspark.sql.types import StructType
+    from pyspark.sql import types
 
-    schema = AvroDecoder(json.dumps(SCHEMA), "at").schema_of_events()
+    schema = AvroDecoder(json.dumps(SCHEMA), "at").schema_of_events(types)
 
     def decode(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         import fastavro
@@ -149,7 +149,6 @@ def _in_python(frame: "DataFrame") -> "DataFrame":
             events = [fastavro.schemaless_reader(io.BytesIO(value), parsed, None) for value in values]
             yield pa.RecordBatch.from_pylist(events, schema=arrow)
 
-    assert isinstance(schema, StructType)
     return frame.select("value").mapInArrow(decode, schema)
 
 

@@ -54,15 +54,15 @@ class AvroDecoder(WireDecoder):
             raise PipelineError(f"The Avro schema {path} cannot be read: {error}") from error
         return AvroDecoder(schema, event_time, **options)
 
-    def schema_of_events(self) -> "StructType":
+    def schema_of_events(self, types: Any) -> "StructType":
         """Return the fields of the reader's schema."""
         if self.writer_schema is not None:
             if self.registry is not None:
                 raise PipelineError(
                     "The decoder has a writer_schema and a registry, which has the schemas of the writers. Give one."
                 )
-            avro_struct(parse_avro(self.writer_schema))
-        return avro_struct(parse_avro(self.schema))
+            avro_struct(parse_avro(self.writer_schema), types)
+        return avro_struct(parse_avro(self.schema), types)
 
     def _own_identity(self) -> Mapping[str, Any]:
         fields = {"avro_schema": _canonical(self.schema)}

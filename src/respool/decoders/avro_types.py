@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from respool.errors import PipelineError
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
 _NAMED = ("record", "error", "enum", "fixed")
 _SHOWN = ("doc",)  # parts of a schema that are for people
@@ -35,28 +35,25 @@ def canonical_avro(schema: Any) -> Any:
     return [canonical_avro(item) for item in schema] if isinstance(schema, list) else schema
 
 
-def avro_struct(schema: Any) -> "StructType":
+def avro_struct(schema: Any, types: Any) -> "StructType":
     """Return the type of the records of a schema; raise PipelineError, naming the field, if there is none."""
-    from pyspark.sql.types import StructType
-
-    struct = _Types().of(schema, "", "")
-    assert isinstance(struct, StructType)
+    struct: StructType = _Types(types).of(schema, "", "")
     return struct
 
 
 class _Types:
     """The named types of a schema, each when it is defined."""
 
-    def __init__(self) -> None:
-        self._named: dict[str, DataType | None] = {}
+    def __init__(self, types: Any) -> None:
+        self._types = types
+        self._named: dict[str, Any] = {}
 
-    def of(self, schema: Any, path: str, space: str) -> "DataType":
-        from pyspark.sql import types as T
-
+    def of(self, schema: Any, path: str, space: str) -> Any:
+        T = self._types
         if isinstance(schema, list):
             return self._union(schema, path, space)
         if isinstance(schema, str):
-            plain = _plain_types()
+            plain = _plain_types(T)
             return plain[schema]() if schema in plain else self._known(schema, path, space)
         kind = schema.get("type") if isinstance(schema, dict) else None
         if isinstance(kind, (dict, list)):
@@ -67,18 +64,17 @@ class _Types:
             return T.ArrayType(self.of(schema.get("items"), f"{path}[]", space))
         if kind == "map":
             return T.MapType(T.StringType(), self.of(schema.get("values"), f"{path}[]", space))
-        logical = _logical(schema, path) if isinstance(schema, dict) else None
+        logical = _logical(schema, path, T) if isinstance(schema, dict) else None
         return logical or self.of(kind, path, space) if isinstance(kind, str) else _refuse(schema, path)
 
-    def _define(self, schema: Mapping[str, Any], kind: str, path: str, space: str) -> "DataType":
-        from pyspark.sql import types as T
-
+    def _define(self, schema: Mapping[str, Any], kind: str, path: str, space: str) -> Any:
+        T = self._types
         name, space = _full_name(schema.get("name"), schema.get("namespace", space), path)
         self._named[name] = None  # until it is complete
         if kind == "enum":
-            result: DataType = T.StringType()
+            result: Any = T.StringType()
         elif kind == "fixed":
-            result = _logical(schema, path) or T.BinaryType()
+            result = _logical(schema, path, T) or T.BinaryType()
         else:
             fields = schema.get("fields")
             if not isinstance(fields, list) or not all(isinstance(field, dict) for field in fields):
@@ -92,7 +88,7 @@ class _Types:
         self._named[name] = result
         return result
 
-    def _known(self, name: str, path: str, space: str) -> "DataType":
+    def _known(self, name: str, path: str, space: str) -> Any:
         for full in (f"{space}.{name}" if space and "." not in name else name, name):
             if full in self._named:
                 result = self._named[full]
@@ -104,9 +100,8 @@ class _Types:
                 return result
         return _refuse(name, path)
 
-    def _union(self, schemas: list[Any], path: str, space: str) -> "DataType":
-        from pyspark.sql import types as T
-
+    def _union(self, schemas: list[Any], path: str, space: str) -> Any:
+        T = self._types
         types = [self.of(item, path, space) for item in schemas if item != "null"]
         if not types:
             return _refuse(schemas, path)
@@ -115,9 +110,7 @@ class _Types:
         return T.StructType([T.StructField(f"member{number}", kind) for number, kind in enumerate(types)])
 
 
-def _logical(schema: Mapping[str, Any], path: str) -> "DataType | None":
-    from pyspark.sql import types as T
-
+def _logical(schema: Mapping[str, Any], path: str, T: Any) -> Any:
     kind, logical = schema.get("type"), schema.get("logicalType")
     if logical == "decimal" and kind in ("bytes", "fixed"):
         precision, scale = schema.get("precision"), schema.get("scale", 0)
@@ -136,9 +129,7 @@ def _logical(schema: Mapping[str, Any], path: str) -> "DataType | None":
     return None
 
 
-def _plain_types() -> "Mapping[str, Any]":
-    from pyspark.sql import types as T
-
+def _plain_types(T: Any) -> "Mapping[str, Any]":
     return {
         "null": T.NullType,
         "boolean": T.BooleanType,
@@ -163,6 +154,6 @@ def _join(path: str, field: Mapping[str, Any]) -> str:
     return f"{path}.{field.get('name')}".lstrip(".")
 
 
-def _refuse(schema: Any, path: str) -> "DataType":
+def _refuse(schema: Any, path: str) -> Any:
     where = f"The field '{path}' of the decoder's Avro schema" if path else "The decoder's Avro schema"
     raise PipelineError(f"{where} is not a type of Avro: {json.dumps(schema)[:120]}. Correct the schema.")

@@ -10,6 +10,7 @@ from respool.decoders.event_time import EventTime, TimeUnit
 from respool.decoders.protocol import EVENT_TIME, RECORD, Decoded, RecordPart, Tombstones
 from respool.errors import PipelineError
 from respool.identity import Identity
+from respool.spark import plain_types
 from respool.spark.sql import DdlError, literal, parse_ddl, quote
 from respool.text import did_you_mean
 
@@ -65,8 +66,12 @@ class ValueDecoder(ABC):
             """The event time, a field of each subclass."""
 
     @abstractmethod
-    def schema_of_events(self) -> "StructType":
-        """Return the fields of events as they are parsed, without a JVM; raise PipelineError for a wrong schema."""
+    def schema_of_events(self, types: Any) -> "StructType":
+        """Return the fields of events as they are parsed, without a JVM; raise PipelineError for a wrong schema.
+
+        Args:
+            types: The module that has the types: pyspark.sql.types, or `plain_types` without pyspark.
+        """
 
     @abstractmethod
     def _parse(self, records: "DataFrame") -> Parsed:
@@ -101,7 +106,7 @@ class ValueDecoder(ABC):
     def check(self) -> list[str]:
         """Return the names of the columns of events; raise PipelineError if this decoder cannot be used."""
         self._check_options()
-        return self._check(self.schema_of_events())
+        return self._check(self.schema_of_events(plain_types), plain_types)
 
     def decode(self, records: "DataFrame") -> Decoded:
         """Read records.
@@ -111,10 +116,11 @@ class ValueDecoder(ABC):
         possible: a column made in Python costs a call to the JVM for each of its parts.
         """
         from pyspark.sql import functions as F
+        from pyspark.sql import types
 
         self._check_options()
         parsed = self._parse(records)
-        self._check(parsed.schema)
+        self._check(parsed.schema, types)
         time = self._time(parsed.schema)
         kept = (quote(name) for name in records.columns if name not in (_TIME, _REASON))
         added = (column.alias(name) for name, column in parsed.columns.items())
@@ -126,7 +132,7 @@ class ValueDecoder(ABC):
 
     def _time(self, schema: "StructType | None" = None) -> EventTime:
         self._check_options()
-        schema = self.schema_of_events() if schema is None and "." in self.event_time else schema
+        schema = self.schema_of_events(plain_types) if schema is None and "." in self.event_time else schema
         return times.parse_event_time(self.event_time, self.time_unit, schema.names if schema else [self.event_time])
 
     def _time_sql(self, time: EventTime, schema: "StructType") -> str:
@@ -167,7 +173,7 @@ class ValueDecoder(ABC):
             columns[RECORD] = F.expr(f"struct({', '.join(names)})")
         return columns
 
-    def _check(self, schema: "StructType") -> list[str]:
+    def _check(self, schema: "StructType", types: Any) -> list[str]:
         names = [name.lower() for name in schema.names]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
@@ -177,7 +183,7 @@ class ValueDecoder(ABC):
             )
         time = self._time(schema)
         if time.path:
-            times.require_readable(time, times.leaf_type(time, schema))
+            times.require_readable(time, times.leaf_type(time, schema), types)
         added = [*((EVENT_TIME,) if len(time.path) != 1 else ()), *((RECORD,) if self.include else ())]
         for name in added:
             if name in names:
@@ -205,10 +211,10 @@ class ValueDecoder(ABC):
             )
 
 
-def declared_schema(text: str) -> "StructType":
+def declared_schema(text: str, types: Any) -> "StructType":
     """Return the schema that DDL declares, without a JVM; raise PipelineError if it is not readable."""
     try:
-        return parse_ddl(text)
+        return parse_ddl(text, types)
     except DdlError as error:
         raise PipelineError(
             f"The decoder's schema '{text}' is not readable: {error} Write fields as NAME TYPE, separated by "
@@ -218,9 +224,7 @@ def declared_schema(text: str) -> "StructType":
 
 def require_timestamp(time: EventTime, schema: "StructType") -> None:
     """Raise PipelineError when the event time of a declared schema is not declared as TIMESTAMP."""
-    from pyspark.sql.types import TimestampType
-
-    if time.path and not isinstance(times.leaf_type(time, schema), TimestampType):
+    if time.path and times.leaf_type(time, schema).simpleString() != "timestamp":
         raise PipelineError(f"The decoder's event time '{time.name}' must be declared as TIMESTAMP.")
 
 

@@ -43,23 +43,21 @@ class CsvDecoder(ValueDecoder):
 
     KIND: ClassVar[str] = "csv"
 
-    def schema_of_events(self) -> "StructType":
+    def schema_of_events(self, types: Any) -> "StructType":
         """Return the declared fields, the event time as text."""
-        from pyspark.sql.types import ArrayType, MapType, StringType, StructType
-
         for name, text in (("separator", self.separator), ("quote", self.quote)):
             if not isinstance(text, str) or len(text) != 1 or text in "\r\n":
                 raise PipelineError(f"The decoder's {name} is {text!r}. Expected one character.")
-        schema = declared_schema(self.schema)
+        schema = declared_schema(self.schema, types)
         for field in schema:
-            if isinstance(field.dataType, (ArrayType, MapType, StructType)):
+            if isinstance(field.dataType, (types.ArrayType, types.MapType, types.StructType)):
                 raise PipelineError(
                     f"The decoder's field '{field.name}' is of the type {field.dataType.simpleString()}, which a line "
                     "of CSV cannot have. Declare it as STRING, and parse it in the transform."
                 )
         time = self._time(schema)
         require_timestamp(time, schema)
-        return replace_leaf(schema, time.path, StringType())
+        return replace_leaf(schema, time.path, types.StringType(), types)
 
     def _own_identity(self) -> Mapping[str, Any]:
         try:
@@ -70,14 +68,14 @@ class CsvDecoder(ValueDecoder):
 
     def _parse(self, records: "DataFrame") -> Parsed:
         from pyspark.sql import functions as F
-        from pyspark.sql.types import StringType, StructField, StructType
+        from pyspark.sql import types
 
-        schema = self.schema_of_events()
+        schema = self.schema_of_events(types)
         options = {
             **{"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT},
             **{"sep": self.separator, "quote": self.quote, "escape": self.quote, "nullValue": self.null},
         }
-        kind = StructType([*schema, StructField(_CORRUPT, StringType())])
+        kind = types.StructType([*schema, types.StructField(_CORRUPT, types.StringType())])
         parsed = F.from_csv(F.expr("CAST(value AS STRING)"), _ddl(kind), options)
         valid = F.expr("is_valid_utf8(CAST(value AS STRING))")
         reasons = {
@@ -87,7 +85,9 @@ class CsvDecoder(ValueDecoder):
         return Parsed(records, {PARSED: parsed, _VALID: valid}, schema, reasons)
 
     def _required(self) -> Iterator[tuple[str, str]]:
-        return required_fields(declared_schema(self.schema), PARSED)
+        from pyspark.sql import types
+
+        return required_fields(declared_schema(self.schema, types), PARSED)
 
 
 def _ddl(schema: "StructType") -> str:

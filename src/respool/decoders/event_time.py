@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from respool.decoders.protocol import EVENT_TIME, KAFKA_TIMESTAMP
 from respool.errors import PipelineError
@@ -59,11 +59,9 @@ def parse_event_time(text: str, unit: TimeUnit | None, names: Sequence[str]) -> 
 
 def leaf_type(time: EventTime, schema: "StructType") -> "DataType":
     """Return the type of the field that has the event time; raise PipelineError when there is none."""
-    from pyspark.sql.types import StructType
-
-    kind: DataType = schema
+    kind: Any = schema
     for depth, name in enumerate(time.path):
-        names = kind.names if isinstance(kind, StructType) else []
+        names = getattr(kind, "names", [])
         if name not in names:
             where = f"of its fields ({', '.join(schema.names)})"
             if depth:
@@ -73,29 +71,27 @@ def leaf_type(time: EventTime, schema: "StructType") -> "DataType":
                 f"The decoder's event time '{time.name}' is not one {where}.{did_you_mean(name, names)} Name one of "
                 "them, a nested field as 'struct.field', or KAFKA_TIMESTAMP."
             )
-        kind = cast(StructType, kind)[name].dataType
-    return kind
+        kind = kind[name].dataType
+    leaf: DataType = kind
+    return leaf
 
 
-def replace_leaf(schema: "StructType", path: Sequence[str], kind: "DataType") -> "StructType":
+def replace_leaf(schema: "StructType", path: Sequence[str], kind: "DataType", types: Any) -> "StructType":
     """Return a schema with another type of one field, every field nullable as parsers return them."""
-    from pyspark.sql.types import StructField, StructType
-
     fields = []
     for field in schema:
-        inner = field.dataType
+        inner: Any = field.dataType
         if path and field.name == path[0]:
-            inner = kind if len(path) == 1 else replace_leaf(cast(StructType, inner), path[1:], kind)
-        fields.append(StructField(field.name, inner))
-    return StructType(fields)
+            inner = kind if len(path) == 1 else replace_leaf(inner, path[1:], kind, types)
+        fields.append(types.StructField(field.name, inner))
+    result: StructType = types.StructType(fields)
+    return result
 
 
-def require_readable(time: EventTime, kind: "DataType") -> None:
+def require_readable(time: EventTime, kind: "DataType", types: Any) -> None:
     """Raise PipelineError when no time can be read from a field of a type."""
-    from pyspark.sql import types as T
-
-    numbers = (T.IntegerType, T.LongType, T.FloatType, T.DoubleType, T.DecimalType)
-    if isinstance(kind, (T.TimestampType, T.TimestampNTZType)):
+    numbers = (types.IntegerType, types.LongType, types.FloatType, types.DoubleType, types.DecimalType)
+    if isinstance(kind, (types.TimestampType, types.TimestampNTZType)):
         if time.unit is not None:
             raise PipelineError(
                 f"The decoder's event time '{time.name}' is a timestamp: time_unit has no effect. Leave it out."
@@ -106,7 +102,7 @@ def require_readable(time: EventTime, kind: "DataType") -> None:
                 f"The decoder's event time '{time.name}' is a number ({kind.simpleString()}). Name its unit since "
                 "1970 with time_unit: seconds, milliseconds or microseconds."
             )
-    elif not isinstance(kind, T.StringType):
+    elif not isinstance(kind, types.StringType):
         raise PipelineError(
             f"The decoder's event time '{time.name}' is of the type {kind.simpleString()}. Expected a timestamp, a "
             "number with time_unit, or text."

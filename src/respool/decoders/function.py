@@ -45,11 +45,11 @@ class FunctionDecoder(ValueDecoder):
 
     KIND: ClassVar[str] = "function"
 
-    def schema_of_events(self) -> "StructType":
+    def schema_of_events(self, types: Any) -> "StructType":
         """Return the declared fields."""
         if not callable(self.function) or not (self.reason is None or callable(self.reason)):
             raise PipelineError("The decoder's function and reason must be functions that return a column.")
-        return declared_schema(self.schema)
+        return declared_schema(self.schema, types)
 
     def columns(self) -> set[str]:
         """Return the columns of records that it needs."""
@@ -67,8 +67,9 @@ class FunctionDecoder(ValueDecoder):
 
     def _parse(self, records: "DataFrame") -> Parsed:
         from pyspark.sql import functions as F
+        from pyspark.sql import types
 
-        schema = self.schema_of_events()
+        schema = self.schema_of_events(types)
         columns = {PARSED: self.function(), _REASON: F.lit(None).cast("string")}
         if self.reason is not None:
             columns[_REASON] = self.reason().cast("string")
@@ -82,7 +83,9 @@ class FunctionDecoder(ValueDecoder):
         return Parsed(records, columns, schema, reasons)
 
     def _required(self) -> Iterator[tuple[str, str]]:
-        return required_fields(declared_schema(self.schema), PARSED)
+        from pyspark.sql import types
+
+        return required_fields(declared_schema(self.schema, types), PARSED)
 
 
 _REASON = "_respool_why"

@@ -62,11 +62,11 @@ class JsonDecoder(ValueDecoder):
 
     KIND: ClassVar[str] = "json"
 
-    def schema_of_events(self) -> "StructType":
+    def schema_of_events(self, types: Any) -> "StructType":
         """Return the declared fields, the event time as text."""
-        schema = declared_schema(self.schema)
+        schema = declared_schema(self.schema, types)
         require_timestamp(self._time(schema), schema)
-        return _text_time(schema, self)
+        return _text_time(schema, self, types)
 
     def _own_identity(self) -> Mapping[str, Any]:
         try:
@@ -76,9 +76,10 @@ class JsonDecoder(ValueDecoder):
 
     def _parse(self, records: "DataFrame") -> Parsed:
         from pyspark.sql import functions as F
+        from pyspark.sql import types
 
         schema = _parse_schema(self)
-        fields = _text_time(schema, self)
+        fields = _text_time(schema, self, types)
         parsed = _from_json(fields)
         valid, alone = F.expr("is_valid_utf8(CAST(value AS STRING))"), F.expr(_IS_ALONE)
         read = _read(records.sparkSession, fields)
@@ -170,10 +171,8 @@ def _from_json(fields: "StructType") -> "Column":
     return F.from_json(F.expr("CAST(value AS STRING)"), _with_corrupt(fields), options)
 
 
-def _text_time(schema: "StructType", decoder: JsonDecoder) -> "StructType":
-    from pyspark.sql.types import StringType
-
-    return replace_leaf(schema, decoder._time(schema).path, StringType())
+def _text_time(schema: "StructType", decoder: JsonDecoder, types: Any) -> "StructType":
+    return replace_leaf(schema, decoder._time(schema).path, types.StringType(), types)
 
 
 def _with_corrupt(fields: "StructType") -> "StructType":

@@ -15,7 +15,7 @@ from respool.text import did_you_mean
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ProtobufDecoder(WireDecoder):
 
     >>> from google.protobuf import descriptor_pb2, timestamp_pb2
     >>> descriptors = descriptor_pb2.FileDescriptorSet()
-    >>> timestamp_pb2.DESCRIPTOR.CopyToProto(descriptors.file.add())
+    >>> _ = timestamp_pb2.DESCRIPTOR.CopyToProto(descriptors.file.add())
     >>> ticks = respool.ProtobufDecoder(
     ...     descriptors.SerializeToString(), "google.protobuf.Timestamp", event_time="seconds", time_unit="seconds"
     ... )
@@ -58,9 +58,9 @@ class ProtobufDecoder(WireDecoder):
             raise PipelineError(f"The descriptor set {path} cannot be read: {error}") from error
         return ProtobufDecoder(descriptors, message, event_time, **options)
 
-    def schema_of_events(self) -> "StructType":
+    def schema_of_events(self, types: Any) -> "StructType":
         """Return the fields of the message."""
-        return _struct(_descriptor(self.descriptors, self.message), ())
+        return _struct(_descriptor(self.descriptors, self.message), (), types)
 
     def _own_identity(self) -> Mapping[str, Any]:
         fields = {"descriptors": hashlib.sha256(self.descriptors).hexdigest(), "message": self.message}
@@ -130,45 +130,42 @@ def _messages(schema: "Schema") -> str:
     return "\n".join(f"{place} {name}" for place, name in _names(file.message_type, file.package, ""))
 
 
-def _struct(message: "Descriptor", outer: tuple[str, ...]) -> "StructType":
-    from pyspark.sql.types import StructField, StructType
-
+def _struct(message: "Descriptor", outer: tuple[str, ...], types: Any) -> "StructType":
     if message.full_name in outer:
         raise PipelineError(
             f"The message {message.full_name} contains itself: Spark has no type for it. Decode it with a message "
             "without that field."
         )
     names = (*outer, message.full_name)
-    return StructType([StructField(part.name, _field_type(part, names)) for part in message.fields])
+    fields = [types.StructField(part.name, _field_type(part, names, types)) for part in message.fields]
+    struct: StructType = types.StructType(fields)
+    return struct
 
 
-def _field_type(part: "FieldDescriptor", outer: tuple[str, ...]) -> "DataType":
-    from pyspark.sql.types import ArrayType, MapType
-
+def _field_type(part: "FieldDescriptor", outer: tuple[str, ...], types: Any) -> Any:
     if part.message_type is not None and part.message_type.GetOptions().map_entry:
         names = part.message_type.fields_by_name
-        return MapType(_element_type(names["key"], outer), _element_type(names["value"], outer))
-    element = _element_type(part, outer)
-    return ArrayType(element) if part.is_repeated else element
+        return types.MapType(*(_element_type(names[name], outer, types) for name in ("key", "value")))
+    element = _element_type(part, outer, types)
+    return types.ArrayType(element) if part.is_repeated else element
 
 
-def _element_type(part: "FieldDescriptor", outer: tuple[str, ...]) -> "DataType":
+def _element_type(part: "FieldDescriptor", outer: tuple[str, ...], types: Any) -> Any:
     from google.protobuf.descriptor import FieldDescriptor as F
-    from pyspark.sql import types as T
 
     if part.message_type is not None:
         is_time = part.message_type.full_name == "google.protobuf.Timestamp"
-        return T.TimestampType() if is_time else _struct(part.message_type, outer)
-    kinds: dict[int, T.DataType] = {
-        F.TYPE_BOOL: T.BooleanType(),
-        F.TYPE_BYTES: T.BinaryType(),
-        F.TYPE_DOUBLE: T.DoubleType(),
-        F.TYPE_FLOAT: T.FloatType(),
-        F.TYPE_ENUM: T.StringType(),
-        F.TYPE_STRING: T.StringType(),
-        **dict.fromkeys((F.TYPE_INT32, F.TYPE_SINT32, F.TYPE_SFIXED32), T.IntegerType()),
-        **dict.fromkeys((F.TYPE_INT64, F.TYPE_SINT64, F.TYPE_SFIXED64), T.LongType()),
-        **dict.fromkeys((F.TYPE_UINT32, F.TYPE_FIXED32), T.LongType()),
-        **dict.fromkeys((F.TYPE_UINT64, F.TYPE_FIXED64), T.DecimalType(20, 0)),
+        return types.TimestampType() if is_time else _struct(part.message_type, outer, types)
+    kinds: dict[int, Any] = {
+        F.TYPE_BOOL: types.BooleanType(),
+        F.TYPE_BYTES: types.BinaryType(),
+        F.TYPE_DOUBLE: types.DoubleType(),
+        F.TYPE_FLOAT: types.FloatType(),
+        F.TYPE_ENUM: types.StringType(),
+        F.TYPE_STRING: types.StringType(),
+        **dict.fromkeys((F.TYPE_INT32, F.TYPE_SINT32, F.TYPE_SFIXED32), types.IntegerType()),
+        **dict.fromkeys((F.TYPE_INT64, F.TYPE_SINT64, F.TYPE_SFIXED64), types.LongType()),
+        **dict.fromkeys((F.TYPE_UINT32, F.TYPE_FIXED32), types.LongType()),
+        **dict.fromkeys((F.TYPE_UINT64, F.TYPE_FIXED64), types.DecimalType(20, 0)),
     }
     return kinds[part.type]

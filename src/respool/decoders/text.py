@@ -33,22 +33,21 @@ class TextDecoder(ValueDecoder):
 
     KIND: ClassVar[str] = "text"
 
-    def schema_of_events(self) -> "StructType":
+    def schema_of_events(self, types: Any) -> "StructType":
         """Return the only field."""
-        from pyspark.sql.types import StringType
-
-        return _one_field(self.column, StringType())
+        return _one_field(self.column, types.StringType(), types)
 
     def _own_identity(self) -> Mapping[str, Any]:
         return {"column": self.column}
 
     def _parse(self, records: "DataFrame") -> Parsed:
         from pyspark.sql import functions as F
+        from pyspark.sql import types
 
         parsed = F.expr(f"struct(CAST(value AS STRING) AS {quote(self.column)})")
         valid = F.expr("is_valid_utf8(CAST(value AS STRING))")
         reasons = {f"NOT {_VALID}": literal("not UTF-8")}
-        return Parsed(records, {PARSED: parsed, _VALID: valid}, self.schema_of_events(), reasons)
+        return Parsed(records, {PARSED: parsed, _VALID: valid}, self.schema_of_events(types), reasons)
 
 
 @dataclass(frozen=True)
@@ -70,24 +69,24 @@ class RawDecoder(ValueDecoder):
 
     KIND: ClassVar[str] = "raw"
 
-    def schema_of_events(self) -> "StructType":
+    def schema_of_events(self, types: Any) -> "StructType":
         """Return the only field."""
-        from pyspark.sql.types import BinaryType
-
-        return _one_field(self.column, BinaryType())
+        return _one_field(self.column, types.BinaryType(), types)
 
     def _own_identity(self) -> Mapping[str, Any]:
         return {"column": self.column}
 
     def _parse(self, records: "DataFrame") -> Parsed:
         from pyspark.sql import functions as F
+        from pyspark.sql import types
 
-        return Parsed(records, {PARSED: F.expr(f"struct(value AS {quote(self.column)})")}, self.schema_of_events(), {})
+        return Parsed(
+            records, {PARSED: F.expr(f"struct(value AS {quote(self.column)})")}, self.schema_of_events(types), {}
+        )
 
 
-def _one_field(name: str, kind: "DataType") -> "StructType":
-    from pyspark.sql.types import StructField, StructType
-
+def _one_field(name: str, kind: "DataType", types: Any) -> "StructType":
     if not isinstance(name, str) or not name:
         raise PipelineError(f"The decoder's column is {name!r}. Expected the name of the field.")
-    return StructType([StructField(name, kind)])
+    schema: StructType = types.StructType([types.StructField(name, kind)])
+    return schema

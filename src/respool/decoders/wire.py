@@ -45,10 +45,10 @@ class WireDecoder(ValueDecoder):
     def _parse(self, records: "DataFrame") -> Parsed:
         from pyspark.errors import PySparkException
         from pyspark.sql import functions as F
-        from pyspark.sql.types import StringType, StructField, StructType
+        from pyspark.sql import types
 
-        schema = self.schema_of_events()
-        result = StructType([*schema, StructField(_REJECTED, StringType())])
+        schema = self.schema_of_events(types)
+        result = types.StructType([*schema, types.StructField(_REJECTED, types.StringType())])
         # Each result type has a separate name: sessions are shared by threads, and a name has one type.
         name = f"respool_read_{self.KIND}_{hashlib.sha256(result.json().encode()).hexdigest()[:16]}"
         try:
@@ -61,8 +61,8 @@ class WireDecoder(ValueDecoder):
                 f"classes: spark-submit --jars {JAR}"
             ) from error
         registry = "" if self.registry is None else self._serve(self.registry)
-        master = records.sparkSession.sparkContext.master
-        if registry and re.match(r"local(\[|$)", master or "") is None:
+        master = records.sparkSession.sparkContext.master or ""
+        if registry and re.match(r"local(\[|$)", master) is None:
             raise MachineError(
                 f"The decoder's schema registry is asked by the process of the driver, and Spark's master is {master}, "
                 "whose executors are other processes. Use a master of local[…], or Avro with a writer_schema."

@@ -24,6 +24,7 @@ import org.apache.avro.io.DecoderFactory;
 import org.apache.avro.io.ResolvingDecoder;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
+import org.apache.spark.sql.api.java.UDF2;
 import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.unsafe.types.UTF8String;
 
@@ -33,7 +34,7 @@ import org.apache.spark.unsafe.types.UTF8String;
  *
  * <p>The types are those of {@code respool.decoders.avro_types}.
  */
-public class AvroReader extends WireFormat {
+public class AvroReader extends WireFormat implements UDF2<byte[], byte[], Row> { // Spark looks at a class's own interfaces
     private static final long serialVersionUID = 1;
 
     @Override

@@ -12,6 +12,7 @@ import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
+import org.apache.spark.sql.api.java.UDF2;
 import org.apache.spark.unsafe.types.UTF8String;
 import org.sparkproject.spark_core.protobuf.ByteString;
 import org.sparkproject.spark_core.protobuf.CodedInputStream;
@@ -29,7 +30,7 @@ import org.sparkproject.spark_core.protobuf.Message;
  *
  * <p>The types are those of {@code respool.decoders.protobuf_types}.
  */
-public class ProtobufReader extends WireFormat {
+public class ProtobufReader extends WireFormat implements UDF2<byte[], byte[], Row> { // Spark looks at a class's own interfaces
     private static final long serialVersionUID = 1;
 
     @Override
