@@ -192,16 +192,27 @@ class DeltaSink:
         location = for_spark(self.locate(settings))
         fields = [field for field in rows if field.name != self.withdrawn]
         empty = spark.createDataFrame([], type(rows)(fields))
-        writer = empty.write.format("delta").mode("ignore")
-        if self.partition_by:
-            writer = writer.partitionBy(*self.partition_by)
         if self.cluster_by:
-            writer = writer.clusterBy(*self.cluster_by)
-        writer.save(location)
+            self._create_clustered(empty, settings)
+        else:
+            writer = empty.write.format("delta").mode("ignore")
+            (writer.partitionBy(*self.partition_by) if self.partition_by else writer).save(location)
         if self.evolve_schema:
             existing = {name.lower() for name in spark.read.format("delta").load(location).columns}
             if any(field.name.lower() not in existing for field in fields):
                 empty.write.format("delta").mode("append").option("mergeSchema", True).save(location)
+
+    def _create_clustered(self, empty: "DataFrame", settings: Settings) -> None:
+        """Create a clustered table when it is missing; Delta ignores `clusterBy` of a write to a path."""
+        view = f"respool_{uuid4().hex}"
+        empty.createOrReplaceTempView(view)
+        try:
+            empty.sparkSession.sql(
+                f"CREATE TABLE IF NOT EXISTS {identifier(self.locate(settings))} USING delta "
+                f"CLUSTER BY ({', '.join(map(quote, self.cluster_by))}) AS SELECT * FROM {view}"
+            )
+        finally:
+            empty.sparkSession.catalog.dropTempView(view)
 
     def _merge(self, view: str, columns: list[str], settings: Settings) -> str:
         same = " AND ".join(f"t.{name} <=> s.row.{name}" for name in map(quote, self.key))
