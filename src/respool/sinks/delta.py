@@ -204,15 +204,13 @@ class DeltaSink:
 
     def _create_clustered(self, empty: "DataFrame", settings: Settings) -> None:
         """Create a clustered table when it is missing; Delta ignores `clusterBy` of a write to a path."""
-        view = f"respool_{uuid4().hex}"
-        empty.createOrReplaceTempView(view)
+        table, columns, view = identifier(self.locate(settings)), ", ".join(map(quote, self.cluster_by)), uuid4().hex
+        empty.createOrReplaceTempView(f"respool_{view}")
+        create = f"CREATE TABLE IF NOT EXISTS {table} USING delta CLUSTER BY ({columns})"
         try:
-            empty.sparkSession.sql(
-                f"CREATE TABLE IF NOT EXISTS {identifier(self.locate(settings))} USING delta "
-                f"CLUSTER BY ({', '.join(map(quote, self.cluster_by))}) AS SELECT * FROM {view}"
-            )
+            empty.sparkSession.sql(f"{create} AS TABLE respool_{view}")
         finally:
-            empty.sparkSession.catalog.dropTempView(view)
+            empty.sparkSession.catalog.dropTempView(f"respool_{view}")
 
     def _merge(self, view: str, columns: list[str], settings: Settings) -> str:
         same = " AND ".join(f"t.{name} <=> s.row.{name}" for name in map(quote, self.key))
