@@ -27,11 +27,11 @@ from respool.local import broker
 from respool.settings import Settings
 from respool.spark.session import spark_session
 
+COMPARED = ("counts", "sessions", "archive")
 JOBS = (
-    *("counts", "sessions", "archive", "growth", "reprocess", "rewind", "store", "start", "cluster", "fleet"),
+    *(*COMPARED, "growth", "reprocess", "rewind", "store", "start", "cluster", "fleet"),
     *("decoders", "postgres"),
 )
-COMPARED = ("counts", "sessions", "archive")
 _VISITS = 25_000  # concurrent visits
 
 

@@ -5,7 +5,7 @@ Secrets are never in it: a setting whose name or value looks like a secret is re
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from typing import Any
 
 from respool.code_digest import collect_code, digest
@@ -16,6 +16,8 @@ from respool.pipeline.inputs import Input
 from respool.pipeline.job import JobPipeline
 from respool.pipeline.results import text_of
 from respool.sinks.console import FunctionSink
+from respool.sinks.protocol import Sink
+from respool.sinks.several import all_sinks
 from respool.sources.kafka import KafkaSource
 from respool.spark.sql import DdlError, canonical_ddl
 from respool.times import duration_text, parse_duration
@@ -24,6 +26,8 @@ _SECRET_OPTION = re.compile(r"password|secret|token|key|sasl|credential", re.IGN
 _SECRET_NAME = re.compile(r"passw|secret|token|credential|api_?key|private", re.IGNORECASE)
 _SECRET_VALUE = re.compile(r"(?:password|secret|token|credential)\w*[\"']?\s*[=:]|://[^/\s]*:[^/\s]*@", re.IGNORECASE)
 _FIELDS = "fields of events"
+# Fields of sinks that change what is written. Their values are names and flags.
+_OPTIONS = frozenset({"mode", "overwrite_by", "evolve_schema", "headers", "partition", "format", "latest_by"})
 _LONGEST = 200  # characters of a value that are shown
 
 
@@ -79,9 +83,9 @@ def fingerprint_of(pipeline: Pipeline, parameters: Mapping[str, object] | None =
         pipeline: The pipeline.
         parameters: The parameters that it was made with, without defaults.
     """
-    sink = pipeline.sink
-    functions = pipeline.code if isinstance(pipeline, JobPipeline) else (pipeline.transform,)
-    dependencies = collect_code(*functions, *([sink.function] if isinstance(sink, FunctionSink) else []))
+    functions: list[object] = list(pipeline.code) if isinstance(pipeline, JobPipeline) else [pipeline.transform]
+    functions += [sink.function for sink in all_sinks(pipeline.sink) if isinstance(sink, FunctionSink)]
+    dependencies = collect_code(*functions)
     settings = _settings(pipeline)
     for name, value in (parameters or {}).items():
         settings[f"parameter {name}"] = _shown(name, value if isinstance(value, str) else canonical_text(value) or "?")
@@ -138,7 +142,9 @@ def _settings(pipeline: Pipeline) -> dict[str, str]:
         "idle inputs": pipeline.idle_inputs if pipeline.idle_inputs != "wait" else None,
         "results": results.describe() if results else None,
         "sink": f"{type(sink).__qualname__}, {sink.describe()}",
-        "sink's key": ", ".join(getattr(sink, "key", ())) or None,
+        "sink's key": "; ".join(", ".join(key) for each in all_sinks(sink) if (key := getattr(each, "key", ())))
+        or None,
+        "sink's options": "; ".join(filter(None, map(_options, all_sinks(sink)))) or None,
     }
     for name, each in pipeline.streams.items():
         of_input = f"{name}: " if pipeline.inputs else ""
@@ -176,6 +182,18 @@ def _decoder_settings(decoder: Identity) -> dict[str, str]:
     texts = {name: value if isinstance(value, str) else canonical_json(value) for name, value in decoder.fields.items()}
     texts = {name: text if name in names else _shown("", text) for name, text in texts.items()}
     return {"decoder": decoder.kind, **{names.get(name, f"decoder's {name}"): text for name, text in texts.items()}}
+
+
+def _options(sink: Sink) -> str:
+    """Return the fields of a sink that are not the default, besides its place and its key."""
+    if not is_dataclass(sink):
+        return ""
+    options = (entry for entry in fields(sink) if entry.name in _OPTIONS and _differs(sink, entry))
+    return ", ".join(f"{entry.name} {getattr(sink, entry.name)}" for entry in options)
+
+
+def _differs(sink: Sink, entry: "Field[Any]") -> bool:
+    return entry.default is MISSING or getattr(sink, entry.name) != entry.default
 
 
 def _shown(name: str, text: str) -> str:

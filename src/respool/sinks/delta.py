@@ -192,16 +192,25 @@ class DeltaSink:
         location = for_spark(self.locate(settings))
         fields = [field for field in rows if field.name != self.withdrawn]
         empty = spark.createDataFrame([], type(rows)(fields))
-        writer = empty.write.format("delta").mode("ignore")
-        if self.partition_by:
-            writer = writer.partitionBy(*self.partition_by)
         if self.cluster_by:
-            writer = writer.clusterBy(*self.cluster_by)
-        writer.save(location)
+            self._create_clustered(empty, settings)
+        else:
+            writer = empty.write.format("delta").mode("ignore")
+            (writer.partitionBy(*self.partition_by) if self.partition_by else writer).save(location)
         if self.evolve_schema:
             existing = {name.lower() for name in spark.read.format("delta").load(location).columns}
             if any(field.name.lower() not in existing for field in fields):
                 empty.write.format("delta").mode("append").option("mergeSchema", True).save(location)
+
+    def _create_clustered(self, empty: "DataFrame", settings: Settings) -> None:
+        """Create a clustered table when it is missing; Delta ignores `clusterBy` of a write to a path."""
+        table, columns, view = identifier(self.locate(settings)), ", ".join(map(quote, self.cluster_by)), uuid4().hex
+        empty.createOrReplaceTempView(f"respool_{view}")
+        create = f"CREATE TABLE IF NOT EXISTS {table} USING delta CLUSTER BY ({columns})"
+        try:
+            empty.sparkSession.sql(f"{create} AS TABLE respool_{view}")
+        finally:
+            empty.sparkSession.catalog.dropTempView(f"respool_{view}")
 
     def _merge(self, view: str, columns: list[str], settings: Settings) -> str:
         same = " AND ".join(f"t.{name} <=> s.row.{name}" for name in map(quote, self.key))

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from respool.errors import BrokerError, BrokerUnreachable
+from respool.errors import BrokerError, BrokerUnreachable, SinkError, SinkUnreachable
 from respool.kafka import outage
 from respool.kafka.cluster import KafkaCluster
 from respool.spark import failures
@@ -149,3 +149,12 @@ def test_a_kafka_that_does_not_answer_is_waited_for_as_long_as_is_wanted() -> No
         outage.wait_until_answers(KafkaCluster("127.0.0.1:1"), timedelta(seconds=2), notes.append)
     assert all("is unreachable since" in note for note in notes)
     assert len(notes) <= 1
+
+
+def test_a_sink_that_does_not_answer_may_answer_later_and_one_that_refuses_will_not() -> None:
+    for error, cause in ((SinkUnreachable("table t", "no"), Cause.SINK), (SinkError("table t", "no"), Cause.CODE)):
+        kind = f"{type(error).__module__}.{type(error).__qualname__}"
+        raised = failure(f'Return Message: Traceback (most recent call last):\n  File "a.py"\n{kind}: {error}\n')
+        assert raised.cause is cause
+        assert raised.is_transient == isinstance(error, SinkUnreachable)
+    assert failures.classify("small", SinkUnreachable("table t", "no"), "cp").cause is Cause.SINK

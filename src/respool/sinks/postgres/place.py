@@ -2,12 +2,12 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from respool.errors import MachineError, PipelineError, RespoolError, SettingsError, SinkError, SinkUnreachable
 
@@ -64,7 +64,7 @@ class PostgresPlace:
         parts = urlsplit(self.url)
         own = {_TABLE: self.table, _ENV: self.password_env, _FILE: self.password_file}
         query = [*parse_qsl(parts.query), *((name, value) for name, value in own.items() if value is not None)]
-        return f"jdbc:{urlunsplit(parts._replace(query=urlencode(query, quote_via=quote)))}"
+        return f"jdbc:{_with_query(parts, query)}"
 
     @staticmethod
     def parse(address: str) -> "PostgresPlace":
@@ -72,8 +72,7 @@ class PostgresPlace:
         parts = urlsplit(address.removeprefix("jdbc:"))
         fields = parse_qsl(parts.query)
         own = {name: value for name, value in fields if name in (_TABLE, _ENV, _FILE)}
-        rest = urlencode([(name, value) for name, value in fields if name not in own], quote_via=quote)
-        url = urlunsplit(parts._replace(query=rest))
+        url = _with_query(parts, [(name, value) for name, value in fields if name not in own])
         return PostgresPlace(url, own.get(_TABLE, ""), own.get(_ENV), own.get(_FILE))
 
     @contextmanager
@@ -124,6 +123,11 @@ class PostgresPlace:
                     f"read: {error.strerror}."
                 ) from error
         return None
+
+
+def _with_query(parts: SplitResult, fields: Sequence[tuple[str, str]]) -> str:
+    query = urlencode(fields, quote_via=quote)
+    return urlunsplit((parts.scheme, parts.netloc, parts.path, query, parts.fragment))
 
 
 def _may_pass(error: "psycopg.Error") -> bool:
