@@ -136,7 +136,8 @@ def test_two_topics_are_joined_and_each_keeps_its_own_rejected_records(here: Sta
 
 def expire(here: Stage, topic: str, before: int) -> None:
     """Let Kafka delete the records of partition 0 before an offset, as retention does."""
-    for answer in admin_client(here.kafka).delete_records([TopicPartition(topic, 0, before)]).values():
+    client = admin_client(here.kafka)  # kept, so that its answers arrive
+    for answer in client.delete_records([TopicPartition(topic, 0, before)]).values():
         answer.result()
 
 
