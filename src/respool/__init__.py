@@ -50,7 +50,6 @@ if TYPE_CHECKING:
         UsageError,
     )
     from respool.operations.archive import Archive, ArchiveReport, CompactionResult, RepairResult
-    from respool.operations.attach import Attachment, attach
     from respool.operations.check import DefinitionFinding, check
     from respool.operations.checkpoint import Checkpoint
     from respool.operations.checkpoint_results import (
@@ -71,6 +70,7 @@ if TYPE_CHECKING:
     from respool.pipeline.results import ArrivalDependent, Events, Sessions, Windows
     from respool.reprocessing.audit_report import AuditReport
     from respool.reprocessing.plan import ReprocessPlan
+    from respool.running.attach import Attachment, attach
     from respool.running.progress import BatchProgress
     from respool.running.runner import Runner
     from respool.settings import Settings
@@ -195,7 +195,7 @@ _MODULES = {
     "ArchiveContents": "archive.model",
     "ArchiveReport": "operations.archive",
     "ArrivalDependent": "pipeline.results",
-    "Attachment": "operations.attach",
+    "Attachment": "running.attach",
     "AuditReport": "reprocessing.audit_report",
     "AvroFormat": "sinks.avro",
     "AvroDecoder": "decoders.avro",
@@ -281,7 +281,7 @@ _MODULES = {
     "UsageError": "errors",
     "Windows": "pipeline.results",
     "archive_pipeline": "archive.sink",
-    "attach": "operations.attach",
+    "attach": "running.attach",
     "audit": "operations.reprocess",
     "check": "operations.check",
     "diff": "operations.diff",

@@ -167,7 +167,7 @@ _ERRORS = tuple(
     for kind in map(vars(errors).get, sorted(_PUBLIC))
     if isinstance(kind, type) and (issubclass(kind, Exception) or kind is errors.Refusal)
 )
-_EXAMPLES = (
+_EXAMPLES: tuple[Any, ...] = (
     *_ERRORS,
     respool.CheckpointSummary,
     respool.DefinitionFinding,
@@ -209,6 +209,7 @@ _EXAMPLES = (
     respool.Sessions,
     respool.SparkSource,
     respool.StateChoices,
+    respool.find_job,
     respool.StateQuery,
     respool.TextDecoder,
     respool.UndoPlan,
@@ -220,6 +221,7 @@ _EXECUTED_THERE = {
     *("DiffReport", "RepairResult", "ReprocessPlan", "ReprocessPreview", "ReprocessRun", "Runner", "archive_pipeline"),
     *("audit", "check", "diff", "find_pipeline", "load_settings", "plan_reprocess", "preview", "reprocess", "run"),
     "start",
+    *("Attachment", "attach"),  # examples/existing_job.py, by tests/kafka/test_examples.py
 }
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 
@@ -239,6 +241,7 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     checkpoint = respool.Checkpoint(checkpoints.unpack(tmp_path, "kafka").rename(tmp_path / "query"), settings=settings)
     savepoints = respool.Savepoints(settings=settings)
     savepoint = savepoints.create(checkpoint, "monday")
+    (tmp_path / "my_job.py").write_text("def build(spark):\n    return None\n")
     return {
         "respool": respool,
         "timedelta": timedelta,

@@ -1,6 +1,7 @@
 """`respool.attach`: a query that a user's own code has started gets a lease, a run record and a fingerprint."""
 
 import inspect
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -9,13 +10,15 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
 from respool.errors import PipelineError, UsageError
-from respool.operations.context import OnNote, note_of, settings_of
-from respool.settings import Settings
+from respool.settings import Settings, load
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from respool.storage.lease import Lease
+
+
+_LOGGER = logging.getLogger("respool")
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def attach(
     key: str | Sequence[str] = (),
     code: Callable[..., object] | Sequence[Callable[..., object]] = (),
     settings: Settings | None = None,
-    on_note: OnNote | None = None,
+    on_note: Callable[[str], None] | None = None,
 ) -> Attachment:
     """Register a query that was started by your own code, so that savepoints, forks, rewinds and diffs know it.
 
@@ -91,14 +94,20 @@ def attach(
     from respool.pipeline.job import JobPipeline, JobSink, sink_of
     from respool.running.claim import changed_since, checkpoint_in_use, claim
     from respool.spark.internals import running_facts, running_jvm
-    from respool.storage import lease
+    from respool.storage import lease, object_store
 
     if not isinstance(query, LocalQuery):
         raise UsageError(
             f"attach() needs a running query with a JVM in this process; this is a {type(query).__name__}. Call it "
             "with what start() returns"
         )
-    settings, note = settings_of(settings), note_of(on_note)
+    settings = object_store.use(settings if settings is not None else load())
+
+    def note(message: str) -> None:
+        _LOGGER.info("%s", message)
+        if on_note is not None:
+            on_note(message)
+
     facts = running_facts(query)
     name = name or query.name
     if not name:
