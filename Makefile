@@ -55,8 +55,9 @@ mutants: $(STAMP) ## Change the modules that differ from origin/main in small wa
 .PHONY: lock
 lock: $(STAMP) ## Write the pinned requirements again, from pyproject.toml
 	$(BIN)/uv pip compile $(LOCK) --group build -o requirements/build.txt
-	$(BIN)/uv pip compile $(LOCK) pyproject.toml --group dev -o requirements/dev.txt
-	$(BIN)/uv pip compile $(LOCK) pyproject.toml --extra s3 -c requirements/dev.txt -o requirements/run.txt
+	$(BIN)/uv pip compile $(LOCK) pyproject.toml --extra spark --group dev -o requirements/dev.txt
+	$(BIN)/uv pip compile $(LOCK) pyproject.toml --extra spark --extra s3 --extra registry -c requirements/dev.txt \
+		-o requirements/run.txt
 	$(BIN)/uv pip compile $(LOCK) --group mutants -o requirements/mutants.txt
 LOCK := --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-emit-index-url \
 	--custom-compile-command 'make lock'

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.decoders import AVRO, FLAT, NESTED
 from benchmarks.results import Results, spread
 
 _FLAT = 1.15
@@ -46,6 +47,8 @@ def goals(results: Results) -> list[Goal]:
         *_rewind(results.rewind),
         *_store(results.store),
         *_start(results.start),
+        *_decoders(results.decoders),
+        *_postgres(results.postgres),
     ]
 
 
@@ -164,9 +167,28 @@ def _rewind(rows: Sequence[dict[str, Any]]) -> list[Goal]:
     return goals
 
 
+def _decoders(rows: Sequence[dict[str, Any]]) -> list[Goal]:
+    rates = {row["format"]: row["rate"] for row in rows}
+    if not {FLAT, NESTED, AVRO} <= rates.keys():
+        return []
+    nested, avro = rates[NESTED] / rates[FLAT], rates[AVRO] / rates[NESTED]
+    return [
+        Goal("decoders", "nested and typed JSON at least 0.7 × the rate of flat text", f"{nested:.2f} ×", nested / 0.7),
+        Goal("decoders", "Avro at least as fast as the same events in JSON", f"{avro:.2f} ×", avro),
+    ]
+
+
 def _start(rows: Sequence[dict[str, Any]]) -> list[Goal]:
     first = {row["engine"]: row["median_s"] for row in rows if row["what"].startswith("first batch")}
     if len(first) < 2:
         return []
     ratio = first["respool"] / first["pyspark"]
     return [Goal("start", "first batch no slower than plain PySpark's", f"{ratio:.2f} × its time", 1 / ratio)]
+
+
+def _postgres(rows: Sequence[dict[str, Any]]) -> list[Goal]:
+    rates = spread([row["rows"] / row["seconds"] for row in rows if row["status"] == "right"])
+    if rates is None:
+        return []
+    target = "at least 20,000 upserted rows a second"
+    return [Goal("postgres", target, f"{rates.median:,.0f} rows/s", rates.median / 20_000)]

@@ -52,7 +52,7 @@ def markdown(results: Results) -> str:
         for part in (_growth(results), _reprocess(results), _rewind(results), _store(results), _start(results))
         if part
     ]
-    parts += [_cluster(results), _fleet(results)]
+    parts += [_cluster(results), _fleet(results), _decoders(results), _postgres(results)]
     parts.append(_not_run(results))
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -217,6 +217,28 @@ def _fleet(results: Results) -> str:
         "memory, MB",
     )
     text = "## fleet\n\nPipelines that count, in one application with `local[2]`; each trigger is of one pipeline.\n\n"
+    return text + _table(heads, rows) if rows else ""
+
+
+def _decoders(results: Results) -> str:
+    rows = [
+        (row["format"], f"{row['bytes']:,}", f"{row['rate'] / 1e3:,.0f}", _seconds(row), f"{row['records']:,}")
+        for row in results.decoders
+    ]
+    heads = ("format", "bytes a record", "thousand records/s", "s", "records")
+    return "## decoders\n\nRecords to events, with nothing before and behind.\n\n" + _table(heads, rows) if rows else ""
+
+
+def _postgres(results: Results) -> str:
+    rows = []
+    for does in dict.fromkeys(row["does"] for row in results.postgres):
+        of = [row for row in results.postgres if row["does"] == does]
+        rates = spread([row["rows"] / row["seconds"] / 1_000 for row in of if row["status"] == "right"])
+        wrong = sum(row["status"] != "right" for row in of)
+        rate = "–" if rates is None else rates.text(1)
+        rows.append((does, f"{of[0]['rows']:,}", rate, f"{wrong} wrong" if wrong else ""))
+    heads = ("batch", "rows", "thousand rows/s", "notes")
+    text = "## postgres\n\nRows that the sink upserts into PostgreSQL on this machine, a batch in one transaction.\n\n"
     return text + _table(heads, rows) if rows else ""
 
 

@@ -128,7 +128,8 @@ def run_of(
     )
 
 
-_OTHERS = ("growth", "reprocess", "rewind", "store", "start", "cluster", "fleet")  # jobs that no other engine does
+# jobs that no other engine does
+_OTHERS = ("growth", "reprocess", "rewind", "store", "start", "cluster", "fleet", "decoders", "postgres")
 
 
 @dataclass
@@ -147,6 +148,8 @@ class Results:
         start: The rows of the job start.
         cluster: The rows of the job cluster.
         fleet: The rows of the job fleet.
+        decoders: The rows of the job decoders.
+        postgres: The rows of the job postgres.
     """
 
     machine: dict[str, Any]
@@ -160,6 +163,8 @@ class Results:
     start: list[dict[str, Any]] = field(default_factory=list)
     cluster: list[dict[str, Any]] = field(default_factory=list)
     fleet: list[dict[str, Any]] = field(default_factory=list)
+    decoders: list[dict[str, Any]] = field(default_factory=list)
+    postgres: list[dict[str, Any]] = field(default_factory=list)
 
     def of(self, job: str, engine: str) -> list[Run]:
         """Return the runs of an engine whose figures count; no runs at all if any of them was wrong."""

@@ -16,18 +16,22 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from benchmarks import data, fleet, growth, on_cluster, report, reprocess, rewind, start, store
+from benchmarks import data, decoders, fleet, growth, on_cluster, postgres, report, reprocess, rewind, start, store
 from benchmarks.comparing import Bench, compare
 from benchmarks.engines import ENGINES, RESPOOL, Engine
 from benchmarks.environments import NotAvailable, Place
+from benchmarks.postgres_server import PostgresMissing
 from benchmarks.results import Results
 from respool.kafka.cluster import KafkaCluster
 from respool.local import broker
 from respool.settings import Settings
 from respool.spark.session import spark_session
 
-JOBS = ("counts", "sessions", "archive", "growth", "reprocess", "rewind", "store", "start", "cluster", "fleet")
 COMPARED = ("counts", "sessions", "archive")
+JOBS = (
+    *(*COMPARED, "growth", "reprocess", "rewind", "store", "start", "cluster", "fleet"),
+    *("decoders", "postgres"),
+)
 _VISITS = 25_000  # concurrent visits
 
 
@@ -59,6 +63,7 @@ def options(words: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="N,…",
         help="batches of the checkpoints of rewind; of store, the largest up to 10,000",
     )
+    parser.add_argument("--records", type=int, default=1_000_000, metavar="N", help="records of each decoder")
     parser.add_argument("--partitions", type=int, default=200, metavar="N", help="state partitions of rewind and store")
     parser.add_argument("--publish", action="store_true", help="copy the chart and the figures to docs/")
     parser.add_argument("--add", action="store_true", help="add to the existing report")
@@ -113,12 +118,18 @@ def measure(asked: argparse.Namespace, results: Results) -> None:
     if "rewind" in asked.only:
         say("rewind")
         results.rewind = rewind.measure_all(asked.batches, asked.partitions, max(asked.runs, 3), RESPOOL)
+    if "decoders" in asked.only:
+        say("decoders")
+        results.decoders = _decoders(place, asked)
     if "store" in asked.only:
         say("store")
         results.store = store.measure_all(min(10_000, max(asked.batches)), asked.partitions, max(asked.runs, 3))
     if "reprocess" in asked.only:
         say("reprocess")
         results.reprocess = _reprocess(place, asked)
+    if "postgres" in asked.only:
+        say("postgres")
+        results.postgres = _postgres(place, max(asked.runs, 3))
     if set(asked.only) & {*COMPARED, "growth", "start", "cluster", "fleet"}:
         with broker.running(Settings(home=place.folder / "broker")) as started:
             bench = Bench(place, KafkaCluster(started.address), started.pid, asked.limit, say)
@@ -150,6 +161,23 @@ def _reprocess(place: Place, asked: argparse.Namespace) -> list[dict[str, Any]]:
         with spark_session(Settings(home=Path(made) / "home")) as spark:
             count = reprocess.expected(asked.per_hour)
             return reprocess.measure_all(spark, archives, count, max(asked.runs, 3), warm_up=3)
+
+
+def _decoders(place: Place, asked: argparse.Namespace) -> list[dict[str, Any]]:
+    with (
+        tempfile.TemporaryDirectory(dir=place.folder) as home,
+        spark_session(Settings(home=Path(home), master="local[*]")) as spark,
+    ):
+        return decoders.measure_all(spark, asked.records, max(asked.runs, 3))
+
+
+def _postgres(place: Place, runs: int) -> list[dict[str, Any]]:
+    try:
+        with tempfile.TemporaryDirectory(dir=place.folder) as home:
+            return postgres.measure_all(Path(home), runs)
+    except PostgresMissing as error:
+        say(f"postgres is not run: {error}")
+        return []
 
 
 def _machine() -> dict[str, Any]:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
+from benchmarks.postgres_server import PostgresMissing, PostgresServer
+from benchmarks.postgres_server import running as running_postgres
 from respool.kafka import topics
 from respool.kafka.cluster import KafkaCluster
 from respool.local import broker
@@ -67,6 +69,17 @@ def kafka(settings: Settings) -> Iterator[KafkaCluster]:
     """A real broker."""
     with broker.running(settings) as started:
         yield KafkaCluster(started.address)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A real PostgreSQL, with an empty database."""
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(running_postgres())
+        except PostgresMissing as error:
+            pytest.skip(str(error))
+        yield server
 
 
 @pytest.fixture

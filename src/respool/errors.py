@@ -22,6 +22,8 @@ RespoolError
 │       └── UnreadableFileError        it is missing, not a regular file, or the filesystem refuses it
 │           └── StoreError                 an object store cannot be reached, or refuses this account
 ├── QueryError         a streaming query failed while it ran
+├── SinkError          a sink outside Spark refuses a batch, or cannot be read: `place`, `reason`
+│   └── SinkUnreachable             it does not answer; waiting may help
 ├── ReprocessError     a span cannot be computed again, or not now
 └── DiffError          two outputs cannot be compared
 
@@ -100,6 +102,21 @@ class BrokerUnreachable(BrokerError):
     >>> issubclass(respool.BrokerUnreachable, respool.BrokerError)
     True
     """
+
+
+class RegistryUnreachable(RespoolError):
+    """A schema registry does not answer: waiting may help.
+
+    Attributes:
+        url: Its address.
+        reason: Why there is no answer.
+    """
+
+    def __init__(self, url: str, reason: str) -> None:
+        """Keep the fields."""
+        self.url = url
+        self.reason = reason
+        super().__init__(f"The schema registry {url} does not answer: {reason}. Check that it runs, and the address.")
 
 
 class TopicError(RespoolError):
@@ -475,6 +492,31 @@ class QueryError(RespoolError):
     >>> str(respool.QueryError("The pipeline orders has failed."))
     'The pipeline orders has failed.'
     """
+
+
+class SinkError(RespoolError):
+    """Raised when a sink outside Spark, such as a database, refuses a batch or a question.
+
+    Attributes:
+        place: The sink, for messages.
+        reason: What it answered.
+        remedy: What to do about it.
+    """
+
+    def __init__(self, place: str, reason: str, remedy: str = "Correct that, and run this again.") -> None:
+        """Keep the fields."""
+        super().__init__(place, reason, remedy)
+        self.place = place
+        self.reason = reason
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return f"The {self.place} was not changed: {self.reason}. {self.remedy}"
+
+
+class SinkUnreachable(SinkError):
+    """Raised when a sink outside Spark does not answer: waiting may help."""
 
 
 class ReprocessError(RespoolError):

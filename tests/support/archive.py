@@ -40,7 +40,7 @@ def write_archive(spark: "SparkSession", home: Path, pipeline: Pipeline, batches
     session = session_for(spark, archiving.timezone, archiving.spark)
     first = 0
     for number, values in enumerate(batches):
-        records = session.createDataFrame(records_table(pipeline.topic, first, values))
+        records = session.createDataFrame(records_table(pipeline.reads, first, values))
         write = WriteContext(archiving.name, number, KafkaCluster("nowhere:9"), Settings(home=home))
         archiving.sink.write(archiving.transform(records.coalesce(1)), write)
         first += len(values)

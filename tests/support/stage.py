@@ -55,7 +55,7 @@ class Stage:
     def send(self, *values: dict[str, Any] | bytes) -> None:
         """Send values to one partition, so that their order is certain."""
         encoded = [value if isinstance(value, bytes) else json.dumps(value).encode() for value in values]
-        producer.produce_together(self.kafka, self.pipeline.topic, encoded)
+        producer.produce_together(self.kafka, self.pipeline.reads, encoded)
 
     def live(self, archived: bool = True, **options: Any) -> None:
         """Run the pipeline over the existing records, and archive them."""
@@ -67,9 +67,9 @@ class Stage:
         """Archive the existing records, as one batch of the pipeline's archive."""
         archiving = archive_pipeline(self.pipeline)
         session = session_for(self.spark, archiving.timezone, archiving.spark)
-        starts, ends = (ask(self.kafka, archiving.topic) for ask in (topics.start_offsets, topics.end_offsets))
+        starts, ends = (ask(self.kafka, archiving.reads) for ask in (topics.start_offsets, topics.end_offsets))
         offsets = {partition: (starts[partition], end) for partition, end in ends.items()}
-        new_records = records.read_offsets(session, self.kafka, archiving.topic, offsets)
+        new_records = records.read_offsets(session, self.kafka, archiving.reads, offsets)
         archiving.sink.write(
             archiving.transform(new_records), WriteContext(archiving.name, 0, self.kafka, self.settings)
         )

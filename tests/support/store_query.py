@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from respool.kafka.cluster import KafkaCluster
 from respool.pipeline.definition import Pipeline
+from respool.pipeline.inputs import Input
 from respool.running.dataflow import sink_writer, start_query
 from respool.settings import load
 from respool.sinks.delta import DeltaSink
@@ -35,7 +36,7 @@ def main(name: str, lines: list[str]) -> None:
         (source / f"{len(list(source.iterdir())):03}-{number}.txt").write_text(f"{line}\n")
     pipeline = Pipeline(name, "none", count, DeltaSink("counts", key=("value",)), output_mode="update")
 
-    def read(session: "SparkSession") -> "DataFrame":
+    def read(session: "SparkSession", name: str, each: Input) -> "DataFrame":
         return session.readStream.option("maxFilesPerTrigger", 1).text(f"file:{source.absolute()}")
 
     with spark_session(settings) as session:

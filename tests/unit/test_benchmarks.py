@@ -250,6 +250,14 @@ class TestReport:
         assert own is not None
         assert goal.measured == f"{own.median / 4_000:.2f} × that of its fastest batch"
 
+    def test_decoders_have_a_table(self) -> None:
+        results = _results()
+        row = {"format": "avro", "rate": 290_400, "bytes": 76, "records": 1_000_000}
+        results.decoders = [{**row, "median_s": 3.44, "least_s": 3.4, "most_s": 3.5}]
+        assert "| avro   | 76             | 290                | 3.44 (3.40–3.50) | 1,000,000 |" in report.markdown(
+            results
+        )
+
     def test_goals_of_the_other_jobs(self) -> None:
         results = _results()
         results.runs.clear()
@@ -269,6 +277,12 @@ class TestReport:
         first = "first batch of counts"
         times = {"respool": 5.0, "pyspark": 8.0}
         results.start = [{"what": first, "engine": name, "median_s": seconds} for name, seconds in times.items()]
+        rates = {"json, flat text": 400_000, "json, nested and typed": 300_000, "avro": 290_000}
+        seconds = {"median_s": 1.0, "least_s": 0.9, "most_s": 1.1}
+        results.decoders = [
+            {"format": name, "rate": rate, "bytes": 250, "records": 1_000_000, **seconds}
+            for name, rate in rates.items()
+        ]
         assert [(goal.job, goal.measured, goal.met) for goal in goals(results)] == [
             ("growth", "1.20 ×", False),
             ("growth", "1.01 ×", True),
@@ -280,6 +294,8 @@ class TestReport:
             ("store", "2.75 ×", False),
             ("store", "8.0 ×", True),
             ("start", "0.62 × its time", True),
+            ("decoders", "0.75 ×", True),
+            ("decoders", "0.97 ×", False),
         ]
 
 

@@ -173,7 +173,11 @@ class TestDecoders:
     def test_an_archive_recognizes_its_decoder_in_another_spelling(self) -> None:
         kept = DecoderIdentity.of(DECODER, "UTC")
         assert kept.is_decoded_as(DecoderIdentity.of(replace(DECODER, schema=DECODER.schema.lower()), "UTC"))
-        assert not kept.is_decoded_as(replace(kept, schema="event_time TIMESTAMP"))
+        assert not kept.is_decoded_as(DecoderIdentity.of(replace(DECODER, schema="event_time TIMESTAMP"), "UTC"))
+        earlier = DecoderIdentity("event_time", "UTC", DECODER.schema.lower())  # of a table of an earlier version
+        assert earlier.is_decoded_as(kept)
+        assert not earlier.is_decoded_as(DecoderIdentity.of(replace(DECODER, tombstones="drop"), "UTC"))
+        assert earlier.read_by() == replace(DECODER, schema=DECODER.schema.lower())
         several = replace(kept, schema="several")
         assert several.has_several_decoders
         assert not several.is_decoded_as(several)

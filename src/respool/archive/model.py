@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from respool.archive.table import DecoderIdentity
+from respool.decoders.protocol import KAFKA_TIMESTAMP
 from respool.kafka.offsets import OffsetRange, TopicPartition, total
 from respool.text import UNLIMITED, labelled, plural, size, table_lines
 
@@ -189,7 +190,9 @@ class ArchiveContents:
             yield "Event times", "the table does not say how they were read"
         else:
             zone = self.reading.timezone
-            yield "Event times", f"the field {self.reading.event_time}; times without a zone in {zone}"
+            field = self.reading.event_time
+            what = "the timestamp of Kafka" if field == KAFKA_TIMESTAMP else f"the field {field}"
+            yield "Event times", f"{what}; times without a zone in {zone}"
         if self.span is None:
             yield "Span", "no event yet"
         else:

@@ -15,7 +15,7 @@ from respool.archive.model import ArchiveContents
 from respool.archive.sink import ArchiveSink, archive_topic
 from respool.archive.table import COLUMNS, KEY, DecoderIdentity, locate, read
 from respool.checkpoint.ownership import read_run_record
-from respool.decoders.json import JsonDecoder
+from respool.decoders.protocol import Decoder
 from respool.delta.log import delta_message, open_table, retry_on_conflict
 from respool.errors import PipelineError
 from respool.format import layout, logs
@@ -54,7 +54,7 @@ class RemovalResult:
     differing: int
 
 
-def decoder_of(contents: ArchiveContents, pipeline: Pipeline | None) -> tuple[JsonDecoder, str]:
+def decoder_of(contents: ArchiveContents, pipeline: Pipeline | None) -> tuple[Decoder, str]:
     """Return the decoder and the time zone of an archive: as the table records them, or those of a pipeline."""
     reading = contents.reading
     if pipeline is None:
@@ -64,7 +64,7 @@ def decoder_of(contents: ArchiveContents, pipeline: Pipeline | None) -> tuple[Js
                 f"The archive {contents.table} {why}, so respool cannot decode the missing records. Name a pipeline "
                 "that reads the topic, such as: --pipeline visits-archive."
             )
-        return reading.decoder(), reading.timezone
+        return reading.read_by(), reading.timezone
     decoder = pipeline.sink.decoder if isinstance(pipeline.sink, ArchiveSink) else pipeline.decode
     if decoder is None:
         raise PipelineError(f"The pipeline {pipeline.name} has no decoder. Name a pipeline with a decoder.")
@@ -107,7 +107,7 @@ def refill(
     kafka: KafkaCluster,
     settings: Settings,
     comparison: KafkaComparison,
-    decoding: tuple[JsonDecoder, str],
+    decoding: tuple[Decoder, str],
     table: str,
 ) -> None:
     """Append the records that the archive lacks and Kafka has, as the archiving pipeline would: a commit per topic."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from respool.archive.high_water import ArchivedOffsets, catch_up, read_archived_offsets
 from respool.archive.table import KEY, PARTITION_COLUMNS, DecoderIdentity, create, locate, read, to_archive
-from respool.decoders.json import JsonDecoder
+from respool.decoders.protocol import Decoder
 from respool.errors import PipelineError
 from respool.identity import Identity
 from respool.kafka.cluster import KafkaCluster
@@ -14,6 +14,7 @@ from respool.locations import for_spark
 from respool.pipeline.definition import Pipeline
 from respool.settings import Settings
 from respool.sinks.protocol import SinkOutput, WriteContext, table_identity
+from respool.sources.kafka import KafkaSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,22 +26,24 @@ _SPARK = {"spark.sql.maxConcurrentOutputFileWriters": "8"}
 
 
 def archive_topic(
-    name: str, topic: str, decoder: JsonDecoder, *, table: str | None = None, timezone: str = "UTC"
+    name: str, topic: str | KafkaSource, decoder: Decoder, *, table: str | None = None, timezone: str = "UTC"
 ) -> Pipeline:
-    """Return a pipeline that archives a topic; rejected records are archived too, and need no separate topic.
+    """Return a pipeline that archives topics; rejected records are archived too, and need no separate topic.
 
     Args:
         name: The pipeline's name.
-        topic: The topic.
+        topic: The topic, or a source of several.
         decoder: The decoder of its event times.
-        table: The archive's path or URL; `<topic>_table` under the home's `archive` by default.
+        table: The archive's path or URL; by default `<topic>_table`, or `<name>_table` of several topics, under the
+            home's `archive`.
         timezone: The zone in which event times without a zone are read.
     """
-    table = table or f"{topic}_table"
+    source = KafkaSource(topic) if isinstance(topic, str) else topic
+    table = table or default_table(name, source)
     return Pipeline(
         name=name,
         summary="Archives every record as it came, by hour of event time",
-        topic=topic,
+        source=source,
         transform=partial(to_archive, decoder=decoder),
         sink=ArchiveSink(table, decoder),
         timezone=timezone,
@@ -49,24 +52,39 @@ def archive_topic(
     )
 
 
-def archive_pipeline(pipeline: Pipeline) -> Pipeline:
+def default_table(name: str, source: KafkaSource) -> str:
+    """Return the archive of a source, where none is named: `<topic>_table`, or `<name>_table` of several topics."""
+    return f"{source.names[0] if len(source.names) == 1 else name}_table"
+
+
+def archive_pipeline(pipeline: Pipeline, input: str | None = None) -> Pipeline:
     """Return the pipeline that archives what another pipeline reads, which `respool reprocess` reads.
 
     >>> respool.archive_pipeline(respool.find_pipeline("visit-counts")).name
     'visit-counts-archive'
 
+    Args:
+        pipeline: The other pipeline.
+        input: The name of the input, of a pipeline with several; each has an archive of its own.
+
     Raises:
-        PipelineError: The pipeline has no decoder.
+        PipelineError: The pipeline has no such input, or the input is not Kafka or has no decoder.
     """
-    if pipeline.decode is None:
-        raise PipelineError(f"The pipeline {pipeline.name} has no decoder, so its records have no event time.")
-    return archive_topic(
-        f"{pipeline.name}-archive",
-        pipeline.topic,
-        pipeline.decode,
-        table=pipeline.archive,
-        timezone=pipeline.timezone,
-    )
+    archived = [name for name, each in pipeline.streams.items() if each.kafka is not None and each.decode is not None]
+    if input is None and len(archived) == 1:
+        [input] = archived
+    if input not in archived:
+        problem = (
+            f"{', '.join(archived)} can be archived. Name one of them as input."
+            if archived
+            else "none of its inputs has a decoder and is Kafka, so its records have no event time."
+        )
+        raise PipelineError(f"The pipeline {pipeline.name}: {problem}")
+    each = pipeline.streams[input]
+    assert each.kafka is not None
+    assert each.decode is not None
+    name = f"{pipeline.name}-{input}-archive" if pipeline.inputs else f"{pipeline.name}-archive"
+    return archive_topic(name, each.kafka, each.decode, table=each.archive, timezone=pipeline.timezone)
 
 
 @dataclass(frozen=True)
@@ -95,7 +113,7 @@ class ArchiveSink:
     """
 
     table: str
-    decoder: JsonDecoder
+    decoder: Decoder
     _runs: dict[str, _Run] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def with_suffix(self, suffix: str) -> "ArchiveSink":
@@ -118,7 +136,7 @@ class ArchiveSink:
         """Return where the records can be read."""
         return SinkOutput(f"delta:{locate(self.table, settings)}", KEY)
 
-    def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
+    def prepare(self, kafka: KafkaCluster, source_topic: str | None) -> None:
         """Do nothing: the first write creates the table."""
 
     def write(self, frame: "DataFrame", write: WriteContext) -> None:

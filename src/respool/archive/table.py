@@ -6,12 +6,15 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from respool.decoders.json import JsonDecoder, decode
+from respool.decoders.protocol import Decoder
+from respool.decoders.recorded import decoder_of_identity
 from respool.errors import PipelineError
+from respool.identity import FROM_TEXT, Identity, parse_identity
 from respool.kafka import records
 from respool.locations import for_spark, under
 from respool.settings import Settings
 from respool.spark.sql import identifier, table_properties
+from respool.untrusted import Malformed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,30 +48,38 @@ class Size:
 
 @dataclass(frozen=True)
 class DecoderIdentity:
-    """How event times are read, kept in the table's properties.
+    """How records are decoded and event times are read, kept in the table's properties.
 
     Attributes:
         event_time: The field of the event time.
         timezone: The zone of event times without a zone.
-        schema: The fields of an event: records that lack them are rejected.
+        schema: The fields of an event: records that lack them are rejected. For a decoder without such a schema, its
+            kind.
+        decoder: The identity of the decoder, as text; empty in a table of an earlier version, of JSON.
     """
 
     event_time: str
     timezone: str
     schema: str
+    decoder: str = ""
 
     @staticmethod
-    def of(decoder: JsonDecoder, timezone: str) -> "DecoderIdentity":
+    def of(decoder: Decoder, timezone: str) -> "DecoderIdentity":
         """Return how a decoder reads event times in a zone."""
-        return DecoderIdentity(decoder.event_time, timezone, decoder.schema)
+        identity = decoder.identity()
+        event_time = str(identity.fields.get("event_time", decoder.time_column))
+        return DecoderIdentity(event_time, timezone, str(identity.fields.get("schema", identity.kind)), identity.text())
 
     @staticmethod
     def from_properties(properties: Mapping[str, str]) -> "DecoderIdentity | None":
         """Return how a table's properties describe it; None for a table that respool did not create."""
         try:
-            return DecoderIdentity(*(properties[f"respool.{name}"] for name in ("event_time", "timezone", "schema")))
+            event_time, timezone, schema = (
+                properties[f"respool.{name}"] for name in ("event_time", "timezone", "schema")
+            )
         except KeyError:
             return None
+        return DecoderIdentity(event_time, timezone, schema, properties.get("respool.decoder", ""))
 
     def to_properties(self) -> dict[str, str]:
         """Return it as a table's properties."""
@@ -79,13 +90,31 @@ class DecoderIdentity:
         """Whether the records were decoded in more than one way."""
         return self.schema == _SEVERAL
 
-    def decoder(self) -> JsonDecoder:
-        """Return the decoder of the records."""
-        return JsonDecoder(self.schema, self.event_time)
+    def identity(self) -> Identity | None:
+        """Return the identity of the decoder; None when the table's property is not readable."""
+        try:
+            if self.decoder:
+                return parse_identity(self.decoder)
+        except Malformed:
+            return None
+        return Identity("json", {"schema": self.schema, "event_time": self.event_time}, FROM_TEXT)
+
+    def read_by(self) -> Decoder:
+        """Return the decoder of the records; raise PipelineError when the table does not describe it completely."""
+        identity = self.identity()
+        decoder = None if identity is None else decoder_of_identity(identity)
+        if decoder is None:
+            kind = "unreadable" if identity is None else identity.kind
+            raise PipelineError(
+                f"The archive's decoder ({kind}) cannot be made from the table's properties alone. Name a pipeline "
+                "that reads the topic with --pipeline."
+            )
+        return decoder
 
     def is_decoded_as(self, other: "DecoderIdentity") -> bool:
         """Return whether another reading decodes records in the same way, regardless of how its schema is spelled."""
-        return not self.has_several_decoders and self.decoder().identity() == other.decoder().identity()
+        mine, its = (_canonical(reading.identity()) for reading in (self, other))
+        return not self.has_several_decoders and mine is not None and mine == its
 
     def check(self, table: str, other: "DecoderIdentity") -> None:
         """Raise PipelineError when `other`, of a pipeline, reads other event times than this, of a table."""
@@ -101,19 +130,30 @@ class DecoderIdentity:
             )
 
 
-def to_archive(frame: "DataFrame", decoder: JsonDecoder) -> "DataFrame":
+def _canonical(identity: Identity | None) -> Identity | None:
+    """Return an identity as its decoder has it: the table of an earlier version has the schema as it was spelled."""
+    if identity is None or identity.version != FROM_TEXT:
+        return identity
+    decoder = decoder_of_identity(identity)
+    return None if decoder is None else decoder.identity()
+
+
+def to_archive(frame: "DataFrame", decoder: Decoder) -> "DataFrame":
     """Return records with the archive's columns; rejected records are counted for the batch line.
 
     Date and hour are those of the event time in UTC, regardless of the session's time zone. For a record that does not
-    decode all three are null, and `rejected` holds the reason.
+    decode all three are null, and `rejected` holds the reason. A record that the decoder drops is archived under the
+    timestamp that it has in Kafka.
     """
     from pyspark.sql import functions as F
 
-    decoded = decode(frame, decoder).observe("respool", F.count("rejected").alias("rejected"))
-    time = F.col("event").getField(decoder.event_time)
+    decoded = decoder.decode(frame)
+    time = F.when(decoded.rejected.isNull(), decoded.time)
+    columns = [F.col(name) for name in records.COLUMNS]
+    rows = decoded.records.select(*columns, decoded.rejected.alias("rejected"), time.alias("event_time"))
     seconds = F.unix_seconds(F.col("event_time"))
     return (
-        decoded.withColumn("event_time", time)
+        rows.observe("respool", F.count("rejected").alias("rejected"))
         .withColumn("event_date", F.date_from_unix_date(F.floor(seconds / 86400).cast("int")))
         .withColumn("event_hour", F.pmod(F.floor(seconds / 3600), F.lit(24)).cast("int"))
         .select(*COLUMNS)

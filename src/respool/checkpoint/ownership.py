@@ -45,6 +45,7 @@ class RunRecord:
         fixed: Parameters that must not change while the checkpoint exists.
         sink_identity: Where it writes, for comparisons; None when that was not recorded.
         results_identity: How results relate to event time, for comparisons; None when that was not recorded.
+        recorded_at: The addresses of its sinks that record which batches they have, as `--sink` names them.
     """
 
     pipeline: str
@@ -60,6 +61,7 @@ class RunRecord:
     fixed: Mapping[str, str] = field(default_factory=dict)
     sink_identity: Identity | None = None
     results_identity: Identity | None = None
+    recorded_at: tuple[str, ...] = ()
 
     @staticmethod
     def from_json(facts: Fields) -> "RunRecord":
@@ -78,6 +80,7 @@ class RunRecord:
             sink_identity=_identity(facts, "sink_identity")
             or protocol.identity_from_text(texts["sink"], texts["on_replay"]),
             results_identity=_identity(facts, "results_identity") or results_from_text(texts["results"]),
+            recorded_at=facts.lines("recorded_at") if "recorded_at" in facts else (),
         )
 
 

@@ -142,6 +142,12 @@ def _run() -> None:
         _fail(f"Refused, for the {'reason' if len(error.refusals) == 1 else 'reasons'} above. Nothing was changed.")
     except RespoolError as error:
         _fail(str(error))
+    except ModuleNotFoundError as error:
+        from respool.spark import installed
+
+        if error.name is None or error.name.partition(".")[0] not in installed.PACKAGES:
+            _fault(error)
+        _fail(str(installed.missing("This command")))
     except OSError as error:
         if error.errno == errno.ENOSPC:
             _fail(f"The disk that holds {error.filename or 'the home'} is full. Free some space and run this again.")

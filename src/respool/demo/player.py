@@ -173,7 +173,7 @@ class Player:
         """Wait until the running command has reported every record of its topic."""
         from respool.pipeline.registry import find_pipeline
 
-        sent = sum(topics.end_offsets(self._kafka(), find_pipeline(pipeline).topic).values())
+        sent = sum(topics.end_offsets(self._kafka(), find_pipeline(pipeline).reads).values())
         self._await(
             lambda lines: sum(batch.rows for batch in reported_batches(lines) if batch.pipeline == pipeline) >= sent
         )

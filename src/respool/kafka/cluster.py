@@ -105,6 +105,29 @@ class KafkaCluster:
         return {f"kafka.{name}": value for name, value in java.items()}
 
 
+class NoKafkaCluster(KafkaCluster):
+    """In place of a cluster, for a run of pipelines that neither read from Kafka nor write to it."""
+
+    def __init__(self) -> None:
+        """Name an address that nothing connects to."""
+        super().__init__("none:1")
+
+    def for_client(self) -> dict[str, str | int | float | bool]:
+        """Raise BrokerError."""
+        raise BrokerError(
+            "This run has no Kafka cluster: none of its inputs is a KafkaSource, and no sink says that it writes to "
+            "Kafka. Write with a KafkaSink, or give the sink an identity of the kind 'kafka'."
+        )
+
+    def for_spark(self) -> dict[str, str]:
+        """Raise BrokerError."""
+        self.for_client()
+        return {}
+
+
+NO_KAFKA = NoKafkaCluster()
+
+
 def check_embedded(options: Mapping[str, str]) -> None:
     """Raise SettingsError for client options that the embedded broker cannot serve: it has no encryption and no logins.
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from respool.errors import BrokerError, BrokerUnreachable
-from respool.kafka.cluster import KafkaCluster, broker_error, make_client
+from respool.kafka.cluster import NO_KAFKA, KafkaCluster, broker_error, make_client
 
 _EVERY = 5.0  # seconds between requests while Kafka answers
 _TIMEOUT = 10.0  # seconds for an answer before Kafka counts as unreachable
@@ -87,11 +87,13 @@ class Watch:
         self._limit = limit
         self._closed = False
         self._wake = threading.Event()
-        self._answered = time.monotonic()  # when the last answered request was sent
+        # When the last answered request was sent; a run without a cluster of its own waits for no answer.
+        self._answered = time.monotonic() if kafka is not NO_KAFKA else float("inf")
         self._down: float | None = None
         self._last_end: float | None = None
         self._thread = threading.Thread(target=self._run, name="kafka-watch", daemon=True)
-        self._thread.start()
+        if kafka is not NO_KAFKA:
+            self._thread.start()
 
     @property
     def down_for(self) -> float | None:
@@ -115,7 +117,8 @@ class Watch:
         """Stop the thread."""
         self._closed = True
         self._wake.set()
-        self._thread.join(_EVERY)
+        if self._thread.is_alive():
+            self._thread.join(_EVERY)
 
     def _run(self) -> None:
         probe = Probe(self._kafka)
@@ -177,6 +180,8 @@ def wait_until_answers(kafka: KafkaCluster, limit: timedelta | None, on_note: Ca
         BrokerUnreachable: None answered within the limit.
         BrokerError: A broker refuses this client: waiting does not help.
     """
+    if kafka is NO_KAFKA:
+        return
     probe = Probe(kafka)
     start = time.monotonic()
     failed = 0

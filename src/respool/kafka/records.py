@@ -1,9 +1,10 @@
 """Raw Kafka records as a DataFrame: their columns, and how they are read."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from respool.kafka import topics
 from respool.kafka.cluster import KafkaCluster
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ SCHEMA = (
     "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestamp_type INT, key BINARY, value BINARY, "
     f"headers {_HEADERS}"
 )
+
+_EARLIEST = -2  # in place of an offset, for Spark
 
 # For many records at a time; Kafka's defaults are for few. Spark requests the topic's offsets at every poll, and drops
 # what the client has fetched beyond it: a poll returns everything in the broker's response.
@@ -33,26 +36,41 @@ _FETCHING = {
 def read_stream(
     spark: "SparkSession",
     kafka: KafkaCluster,
-    topic: str,
+    options: Mapping[str, str],
     max_offsets_per_trigger: int | None = None,
     headers: bool = True,
 ) -> "DataFrame":
-    """Return the records of a topic as a stream, from the earliest offset on; a checkpoint overrides the start.
-
-    Records that Kafka dropped before they were read fail the query: nothing is skipped silently.
+    """Return the records of topics as a stream.
 
     Args:
         spark: The session.
         kafka: The cluster.
-        topic: The topic.
+        options: Options of Spark's Kafka source: which topics, where a query starts, and what is lost silently.
         max_offsets_per_trigger: How many records a batch takes at most.
         headers: Read the headers; without, they are null.
     """
-    reader = spark.readStream.format("kafka").options(**_FETCHING).options(**kafka.for_spark())
-    reader = reader.option("subscribe", topic).option("startingOffsets", "earliest").option("includeHeaders", headers)
+    reader = spark.readStream.format("kafka").options(**_FETCHING).options(**kafka.for_spark()).options(**options)
+    reader = reader.option("includeHeaders", headers)
     if max_offsets_per_trigger is not None:
         reader = reader.option("maxOffsetsPerTrigger", max_offsets_per_trigger)
     return _columns(reader.load())
+
+
+def start_positions(kafka: KafkaCluster, names: Iterable[str], offsets: Mapping[str, Mapping[int, int]]) -> str:
+    """Return the offsets at which a query starts, as Spark's option has them: of every partition of every topic.
+
+    Args:
+        kafka: The cluster.
+        names: The topics.
+        offsets: The offsets by topic and partition; other partitions start at the earliest offset.
+    """
+    positions = {
+        name: {
+            str(number): offsets.get(name, {}).get(number, _EARLIEST) for number in topics.require_topic(kafka, name)
+        }
+        for name in names
+    }
+    return json.dumps(positions)
 
 
 def read_offsets(

@@ -3,6 +3,7 @@
 Reading joins no consumer group and commits nothing, so it never changes what other consumers see.
 """
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from respool.kafka.cluster import (
 from respool.settings import Settings
 from respool.text import did_you_mean
 
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 TIMEOUT = 15.0  # seconds for a request to the broker
 
 
@@ -29,6 +31,15 @@ class Topic:
     name: str
     partitions: int
     records: int
+
+
+def name_problem(name: object) -> str | None:
+    """Return why this cannot be the name of a topic, as the end of a sentence; None when it can."""
+    if isinstance(name, str) and _NAME.fullmatch(name) and name not in (".", ".."):
+        return None
+    return (
+        "is not a name of a Kafka topic: expected up to 249 letters, digits, dots, dashes and underscores. Correct it."
+    )
 
 
 def is_reachable(kafka: KafkaCluster, timeout: float = 5) -> bool:
@@ -84,6 +95,11 @@ def create(
             f"The topic '{name}' cannot be created: {kafka_error(error).str()}. Correct its name or settings."
         ) from error
     _wait_for(kafka, name, exists=True)
+
+
+def topic_names(kafka: KafkaCluster) -> list[str]:
+    """Return the names of all topics except Kafka's internal topics."""
+    return sorted(name for name in _partitions(kafka) if not name.startswith("__"))
 
 
 def topic_exists(kafka: KafkaCluster, name: str) -> bool:

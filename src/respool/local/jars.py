@@ -89,6 +89,12 @@ def present(set_name: str) -> bool:
     return there >= locked(set_name).keys()
 
 
+def spark_version() -> str:
+    """Return the version of Spark that the jars are for."""
+    connector = next(name for name in locked("spark") if name.startswith("spark-sql-kafka"))
+    return connector.removesuffix(".jar").rpartition("-")[2]
+
+
 def size(set_name: str) -> int:
     """Return how many bytes the jars of a set have."""
     return sum(jar.size for jar in locked(set_name).values())
@@ -222,7 +228,10 @@ def _ivy_jar() -> Path:
     places = (spec and spec.submodule_search_locations) or []
     ivy_jars = [jar for place in places for jar in Path(place).glob("jars/ivy-*.jar")]
     if not ivy_jars:
-        raise MachineError("pyspark is not installed completely: its jars/ivy-*.jar is missing. Install respool again.")
+        raise MachineError(
+            "Jars are downloaded by the Ivy of pyspark, whose jars/ivy-*.jar is missing. Install it with: "
+            "pip install 'respool[spark]'"
+        )
     return ivy_jars[0]
 
 

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
     from respool.checkpoint.ownership import RunRecord
     from respool.checkpoint.planning.request import KafkaRetention, RewindContext, RewindRequest
     from respool.checkpoint.snapshot import CheckpointSnapshot
+    from respool.kafka.cluster import KafkaCluster
+    from respool.pipeline.definition import Pipeline
     from respool.savepoint.create import Position
     from respool.savepoint.manifest import SavepointManifest
+    from respool.sinks.address import ReplayOutcome
     from respool.sinks.protocol import Sink
     from respool.sinks.registry import SinkPosition
     from respool.storage.folder import FolderWriter
@@ -185,9 +189,10 @@ def rewind_context(
     from respool.checkpoint.ownership import read_run_record
     from respool.checkpoint.planning import request as planning_request
 
-    batch = planning_request.resolve(checkpoint, request.target) if sink is not None else 0
     ids, topics = history.query_ids(checkpoint), snapshot.topics(checkpoint)
     run = read_run_record(checkpoint.files)
+    asks_sink = sink is not None or (run is not None and run.recorded_at)
+    batch = planning_request.resolve(checkpoint, request.target) if asks_sink else 0
     return change_context(location, settings, sink, request, run, batch, ids, topics)
 
 
@@ -198,6 +203,8 @@ def install_context(
     settings: Settings,
     sink: str | None,
     request: "RewindRequest",
+    *,
+    forks: bool = False,
 ) -> "RewindContext":
     """Return what a restore or a fork is planned from besides the savepoint and the checkpoint."""
     from respool.checkpoint.journal import history
@@ -205,6 +212,8 @@ def install_context(
     from respool.format.positions import kafka_parts
 
     run = (read_run_record(checkpoint.files) if checkpoint else None) or manifest.run
+    if forks and run is not None:
+        run = replace(run, recorded_at=())  # a fork writes elsewhere
     ids = (history.query_ids(checkpoint) if checkpoint else ()) or (manifest.query_id,)
     topics = {topic for source in manifest.sources for topic, _ in kafka_parts(source.end)}
     return change_context(location, settings, sink, request, run, manifest.next_batch, ids, topics)
@@ -233,24 +242,52 @@ def change_context(
         topics: The Kafka topics that it reads.
     """
     from respool.checkpoint.planning.request import RewindContext
-    from respool.sinks.address import ReplayOutcome
-    from respool.sinks.registry import parse_sink, replay_of
     from respool.storage import lease
 
-    if sink is not None:
-        replay: ReplayOutcome | None = replay_of(parse_sink(sink), query_ids, batch, new_query_id=request.new_query_id)
-    else:
-        replay = ReplayOutcome(run.sink, run.on_replay) if run else None
     kafka_named = settings.bootstrap_servers is not None or "bootstrap.servers" in settings.kafka
     return RewindContext(
         now=datetime.now(timezone.utc),
         kept=_kafka_retention(topics, settings) if topics and (run is not None or kafka_named) else None,
-        replay=replay,
+        replay=_replay(sink, run, query_ids, batch, request.new_query_id),
         runs=lease.holder(location),
         ours=run is not None,
         processes=processes_using(location) if run is None else (),
         exclusive=_is_exclusive(location),
     )
+
+
+def kafka_for(pipelines: "Sequence[Pipeline]", settings: Settings) -> "KafkaCluster":
+    """Return the Kafka of these settings; `NO_KAFKA` when no pipeline reads from Kafka or writes to it."""
+    from respool.kafka.cluster import NO_KAFKA
+    from respool.kafka.topics import cluster
+    from respool.sinks.protocol import identity_of
+    from respool.sinks.several import all_sinks
+
+    writes = any(identity_of(sink).kind == "kafka" for pipeline in pipelines for sink in all_sinks(pipeline.sink))
+    uses = writes or any(pipeline.kafka_sources for pipeline in pipelines)
+    return cluster(settings) if uses else NO_KAFKA
+
+
+def _replay(
+    sink: str | None, run: "RunRecord | None", query_ids: Sequence[str], batch: int, new_query_id: bool
+) -> "ReplayOutcome | None":
+    """Return what the sink that the user names, or else the pipeline's sinks, will do with replayed batches."""
+    from respool.sinks.address import ReplayOutcome
+    from respool.sinks.protocol import places_of
+    from respool.sinks.registry import parse_sink, replay_of
+
+    if sink is not None:
+        return replay_of(parse_sink(sink), query_ids, batch, new_query_id=new_query_id)
+    if run is None:
+        return None
+    outcomes = [
+        replay_of(parse_sink(address), query_ids, batch, new_query_id=new_query_id, may_be_missing=True)
+        for address in run.recorded_at
+    ]
+    places = places_of(run.sink_identity) if run.sink_identity is not None else ()
+    if len(places) > len(outcomes) or not outcomes:
+        outcomes.insert(0, ReplayOutcome(run.sink, run.on_replay))
+    return replace(outcomes[0], others=tuple(outcomes[1:]))
 
 
 def table_of(sink: "Sink", settings: Settings) -> str | None:

@@ -224,8 +224,8 @@ class OutputLocator:
         kind, _, place = run.output.partition(":")
         if kind not in ("kafka", "delta"):
             raise DiffError(
-                f"The pipeline {run.pipeline} on {files.root} writes to: {run.sink}. Where that can be read again is "
-                "not noted. Name a topic or a table in place of the checkpoint, as kafka:TOPIC or delta:TABLE."
+                f"The pipeline {run.pipeline} on {files.root} writes to: {run.sink}. Only Kafka topics and Delta "
+                "tables can be compared. Name one in place of the checkpoint, as kafka:TOPIC or delta:TABLE."
             )
         position = read_position(files)  # before the output is read, which may grow meanwhile
         output = self._existing("kafka" if kind == "kafka" else "delta", place)

@@ -56,7 +56,7 @@ def rewind_lines(plan: PlannedRewind, width: int, files: bool) -> Iterator[str]:
     sink_files = sum(1 for move in plan.journal.moves if move.sink is not None)
     if sink_files:
         yield labelled("Sink", f"{sink_files:,} of its files move aside", width)
-    yield labelled("Sink", sink_text(plan.replay), width)
+    yield from _sinks(plan.replay, width)
     yield from _labelled(remarks(plan.notes, plan.refusals), width)
 
 
@@ -94,7 +94,7 @@ def install_lines(plan: PlannedInstall, width: int) -> Iterator[str]:
     if plan.journal.operation == "fork":
         yield labelled("Query", f"{plan.journal.query_ids[-1]}, a new one", width)
     else:
-        yield labelled("Sink", sink_text(plan.replay), width)
+        yield from _sinks(plan.replay, width)
     yield from _labelled(remarks(plan.notes, plan.refusals), width)
 
 
@@ -139,6 +139,11 @@ def reading_lines(reading: SourceRange) -> Iterator[tuple[str, str]]:
             yield "", _skipped_text(skipped_parts[part.name]) if part.name in skipped_parts else _partition_text(part)
         if reading.parts[_SHOWN_PARTITIONS:]:
             yield "", f"and {plural(len(reading.parts) - _SHOWN_PARTITIONS, 'more partition')}"
+
+
+def _sinks(replay: ReplayOutcome | None, width: int) -> Iterator[str]:
+    for outcome in replay.every if replay is not None else (None,):
+        yield labelled("Sink", sink_text(outcome), width)
 
 
 def sink_text(replay: ReplayOutcome | None) -> str:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from respool.archive.table import Size
-from respool.errors import BrokerError, SettingsError
+from respool.errors import BrokerError, ReprocessError, SettingsError
 from respool.operations.context import OnNote, OnProgress, note_of, session, settings_of, table_of
 from respool.reprocessing.plan import SLICE, ReprocessPlan
 from respool.settings import Settings
-from respool.text import plural, size
+from respool.text import did_you_mean, plural, size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from respool.reprocessing.audit_report import AuditReport
     from respool.reprocessing.job import OnSlice, ReprocessJob
     from respool.reprocessing.runs import ReprocessManifest, Runs
+    from respool.sinks.protocol import Sink
 
 OnPlan = Callable[[ReprocessPlan], None]  # called with the plan that is carried out, before its first slice
 
@@ -112,6 +113,7 @@ def plan_reprocess(
     *,
     archive: str | None = None,
     checkpoint: str | None = None,
+    sink: str | None = None,
     slice: timedelta = SLICE,
     allow_open: bool = False,
     allow_partial: bool = False,
@@ -130,6 +132,7 @@ def plan_reprocess(
         end: The end of the span, which is not part of it.
         archive: The archive's table; by default the pipeline's, under the `archive` folder of the home.
         checkpoint: The live query's checkpoint; by default the pipeline's, under the home.
+        sink: The address of one of the pipeline's sinks, such as `kafka:orders`; needed when it has several.
         slice: About how much event time is computed in one step.
         allow_open: Include results that the live query has not closed yet.
         allow_partial: Accept an archive that lacks records that the live query has read.
@@ -141,24 +144,39 @@ def plan_reprocess(
     """
     from respool.archive.reader import ArchiveReader
     from respool.archive.table import locate, require
-    from respool.operations.check import require_sound
-    from respool.reprocessing.live import read_live
+    from respool.operations.check import check_settings
+    from respool.reprocessing.live import archive_of, read_live
     from respool.reprocessing.plan import ReprocessRequest, make_plan, results_of
     from respool.times import parse_span
 
     settings = settings_of(settings)
     pipeline = replace(pipeline, timezone=settings.timezone) if settings.timezone else pipeline
-    require_sound([pipeline], settings, jvm=False)
+    check_settings(settings, jvm=False)
+    pipeline = pipeline if sink is None else replace(pipeline, sink=_sink_at(sink, pipeline, settings))
     results_of(pipeline)
     first, last = (time if isinstance(time, str) else time.isoformat() for time in (start, end))
     with _within_the_calendar(first, last, slice):
         asked = parse_span(first, last, ZoneInfo(pipeline.timezone))
     request = ReprocessRequest(pipeline, asked, allow_open, allow_partial, slice, settings)
-    table = locate(archive or pipeline.archive or f"{pipeline.topic}_table", settings)
+    table = locate(archive or archive_of(pipeline), settings)
     require(table)
     live = read_live(checkpoint or settings.checkpoint_of(pipeline.name), pipeline)
     with _within_the_calendar(first, last, slice):
         return make_plan(request, ArchiveReader(table), live, datetime.now(timezone.utc))
+
+
+def _sink_at(address: str, pipeline: "Pipeline", settings: Settings) -> "Sink":
+    from respool.sinks.several import SeveralSinks
+
+    several = pipeline.sink if isinstance(pipeline.sink, SeveralSinks) else None
+    chosen = several.at(address, settings) if several is not None else None
+    if chosen is None:
+        addresses = several.addresses(settings) if several is not None else []
+        raise ReprocessError(
+            f"The pipeline {pipeline.name} has no sink {address}.{did_you_mean(address, addresses)} Expected one of: "
+            f"{', '.join(addresses) or 'none, as it has a single sink; leave --sink out'}."
+        )
+    return chosen
 
 
 def preview(
@@ -303,11 +321,12 @@ def settle(
 ) -> "tuple[ReprocessPlan, ArchiveReader]":
     """Return the plan by the archive's newest version, after the archive has what the live query has read."""
     from respool.reprocessing.completeness import check_beginning, wait_until_archived
+    from respool.reprocessing.live import topic_of
 
     if plan.request.allow_partial:
         return _plan_again(plan)
     if plan.live is not None:
-        wait_until_archived(spark, kafka, plan.table, plan.pipeline.topic, plan.live, note)
+        wait_until_archived(spark, kafka, plan.table, topic_of(plan.pipeline), plan.live, note)
     settled, reader = _plan_again(plan)
     check_beginning(spark, reader, settled)
     return settled, reader

@@ -245,32 +245,37 @@ class _Call:
 
     def prepare(self, status: "RunStatus | None" = None) -> "tuple[Runner, Callable[[], None]]":
         """Return a runner, and what starts its queries. Whatever can be refused without Spark is refused here."""
-        from respool.kafka import outage, topics
-        from respool.kafka.topics import cluster
-        from respool.operations.check import require_sound
+        from respool.kafka import outage
+        from respool.operations.check import check_settings
+        from respool.operations.context import kafka_for
+        from respool.pipeline.job import JobPipeline
         from respool.running.claim import check, holding
+        from respool.running.dataflow import resolve_job
         from respool.running.runner import Runner
         from respool.running.status import Phase, RunStatus
+        from respool.spark.session import session_for
 
         status = status or RunStatus()
         options, settings, note = self.options, self.settings, self.note
         _check(self.pipelines, options, self.savepoint, self.allow_data_loss)
         for pipeline in self.pipelines:
             options.checkpoint_of(pipeline, settings)  # raises for a misspelled URL
-        require_sound(self.pipelines, settings)
-        kafka = cluster(settings)
+        check_settings(settings)
+        kafka = kafka_for(self.pipelines, settings)
         outage.wait_until_answers(kafka, options.patience, note)
         applied = [options.apply(pipeline) for pipeline in self.pipelines]
         fork = self._fork(applied[0], kafka) if self.savepoint else None
-        for pipeline in applied:
-            topics.require_topic(kafka, pipeline.topic)
+        own = [pipeline for pipeline in applied if not isinstance(pipeline, JobPipeline)]
+        for pipeline in own:
+            for source in pipeline.kafka_sources:
+                source.require(kafka)
             if fork is None:
                 check(options.checkpoint_of(pipeline, settings), pipeline)
         with ExitStack() as stack:
-            held = stack.enter_context(holding(applied if fork is None else (), options, settings))
+            held = stack.enter_context(holding(own if fork is None else (), options, settings))
             names = ", ".join(pipeline.name for pipeline in self.pipelines)
             places = [options.checkpoint_of(pipeline, settings) for pipeline in applied]
-            places += [place for pipeline in applied if (place := table_of(pipeline.sink, settings))]
+            places += [place for pipeline in own if (place := table_of(pipeline.sink, settings))]
             status.enter(Phase.SPARK)
             active = stack.enter_context(session(settings, self.spark, note, f"for {names}", places))
             on_batch = self.on_batch or (lambda progress: None)
@@ -280,9 +285,15 @@ class _Call:
             status.enter(Phase.QUERIES)
             if fork is not None:
                 fork(active, replace(options, sink_suffix=None, console=False).apply(self.pipelines[0]))
-            runner.start(self.pipelines)
-            for pipeline in applied:
-                note(f"{pipeline.name}: {pipeline.topic} → {pipeline.sink.describe()}")
+            started = [
+                resolve_job(session_for(active, pipeline.timezone, pipeline.spark), pipeline)
+                if isinstance(pipeline, JobPipeline)
+                else pipeline
+                for pipeline in self.pipelines
+            ]
+            runner.start(started)
+            for pipeline in map(options.apply, started):
+                note(f"{pipeline.name}: {pipeline.reads} → {pipeline.sink.describe()}")
 
         return runner, launch
 
@@ -339,7 +350,7 @@ def fork_before_start(
     _require_same(savepoint, pipeline)
 
     def start_fork(spark: "SparkSession", original: "Pipeline") -> None:
-        require_startable(spark, original, savepoint, note)
+        require_startable(spark, original, savepoint, note, settings)
         plan = savepoint.plan_fork(location, allow_data_loss=allow_data_loss)
         note(str(plan))
         Checkpoint(location, settings=settings).apply(plan, on_note=note)
@@ -350,14 +361,21 @@ def fork_before_start(
     return start_fork
 
 
-def require_startable(spark: "SparkSession", pipeline: "Pipeline", savepoint: "StoredSavepoint", note: OnNote) -> None:
+def require_startable(
+    spark: "SparkSession",
+    pipeline: "Pipeline",
+    savepoint: "StoredSavepoint",
+    note: OnNote,
+    settings: Settings | None = None,
+) -> None:
     """Report what has changed since the savepoint; raise PipelineError when Spark could not start from it."""
     from respool.pipeline.fingerprint import Fingerprint, fingerprint_of
     from respool.running.preflight import lines, preflight
 
     run = savepoint.manifest.run
     old = Fingerprint.from_json(run.fingerprint) if run is not None and run.fingerprint else None
-    result = preflight(spark, pipeline, savepoint.checkpoint(), savepoint.manifest.batch, old, fingerprint_of(pipeline))
+    checkpoint, new = savepoint.checkpoint(), fingerprint_of(pipeline)
+    result = preflight(spark, pipeline, checkpoint, savepoint.manifest.batch, old, new, settings)
     for line in lines(result):
         note(line)
     if not result.can_start:
@@ -369,9 +387,11 @@ def require_startable(spark: "SparkSession", pipeline: "Pipeline", savepoint: "S
 
 def _check(pipelines: "Sequence[Pipeline]", options: "RunOptions", savepoint: str | None, data_loss: bool) -> None:
     """Raise UsageError for arguments that contradict each other."""
+    from respool.pipeline.job import JobPipeline
+
     names = [pipeline.name for pipeline in pipelines]
     if not names:
-        raise UsageError("name at least one pipeline")
+        raise UsageError("name at least one pipeline, or a query of your own with --job")
     if len(set(names)) < len(names):
         raise UsageError(f"a pipeline is named twice: {', '.join(names)}")
     if options.checkpoint and len(names) > 1:
@@ -383,6 +403,11 @@ def _check(pipelines: "Sequence[Pipeline]", options: "RunOptions", savepoint: st
     if savepoint and not (options.sink_suffix or options.console):
         raise UsageError(
             "--from-savepoint starts a second query: give it an output of its own with --sink-suffix, or --console"
+        )
+    if savepoint and any(isinstance(pipeline, JobPipeline) for pipeline in pipelines):
+        raise UsageError(
+            "--from-savepoint is for a pipeline: fork the savepoint with `respool savepoint fork`, and run the job on "
+            "the fork with --checkpoint"
         )
     if data_loss and not savepoint:
         raise UsageError("--allow-data-loss is about a savepoint's records: it goes with --from-savepoint")
@@ -412,8 +437,8 @@ def _require_new_output(pipeline: "Pipeline", kafka: "KafkaCluster", settings: S
 
 def _require_same(savepoint: "StoredSavepoint", pipeline: "Pipeline") -> None:
     run = savepoint.manifest.run
-    if run is not None and (run.pipeline, run.topic) != (pipeline.name, pipeline.topic):
+    if run is not None and (run.pipeline, run.topic) != (pipeline.name, pipeline.reads):
         raise CheckpointError(
             f"The savepoint {savepoint.manifest.name} is of the pipeline {run.pipeline}, which reads {run.topic}; "
-            f"expected {pipeline.name}, which reads {pipeline.topic}. Name another savepoint, or run that pipeline."
+            f"expected {pipeline.name}, which reads {pipeline.reads}. Name another savepoint, or run that pipeline."
         )

@@ -150,7 +150,7 @@ class Savepoint(StoredSavepoint):
             files = planning.savepoint_files(self, location, pending.query_ids[-1])
             return ResumePlan(location, pending, foreign, files)
         request = RewindRequest(ToBatch(self.manifest.next_batch), allow_data_loss=allow_data_loss, words=words)
-        known = install_context(self.manifest, None, location, self.settings, None, request)
+        known = install_context(self.manifest, None, location, self.settings, None, request, forks=True)
         return InstallPlan(location, plan_fork(self, location, request, known))
 
     def fork(

@@ -3,10 +3,12 @@
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from respool.errors import PipelineError, RespoolError, SettingsError
 from respool.pipeline.definition import Pipeline
+from respool.pipeline.inputs import built_in
 from respool.pipeline.parameters import Parameter, parameters_of
 from respool.text import did_you_mean
 
@@ -52,7 +54,8 @@ def find_pipeline(name: str, values: Mapping[str, object] | None = None) -> Pipe
                 f"The pipeline {name} needs a value for its parameter '{parameter.name}'. Set it with --set "
                 f'{parameter.name}=VALUE, or in [pipelines."{name}"] of respool.toml.'
             )
-    made = _call(target, {key: known[key].read(value) for key, value in values.items()}, name)
+    with built_in() if name in BUILT_IN else nullcontext():
+        made = _call(target, {key: known[key].read(value) for key, value in values.items()}, name)
     if not isinstance(made, Pipeline):
         raise PipelineError(
             f"{name} is a {type(made).__name__}; expected a respool.Pipeline, or a function that makes one."
@@ -116,7 +119,7 @@ def _load(name: str) -> object:
             f"There is no pipeline '{name}'.{did_you_mean(name, list(BUILT_IN))} The pipelines are: {known}. "
             "One of your own is named module:object, such as my_app.pipelines:orders."
         )
-    module = _import(module_name, name)
+    module = load_module(module_name, name)
     value: object = getattr(module, attribute, None)
     if value is None:
         raise PipelineError(f"The module {module_name} has no '{attribute}'. Check the name behind the colon.")
@@ -134,7 +137,20 @@ def _call(make: object, values: Mapping[str, object], name: str) -> object:
         raise PipelineError(f"{name}() does not make a pipeline: {type(error).__name__}: {error}") from error
 
 
-def _import(module_name: str, name: str) -> object:
+def load_file(file: Path, name: str) -> object:
+    """Return the module of a Python file; `name` is how the user named it."""
+    if not file.is_file():
+        raise PipelineError(
+            f"The file {file} does not exist. Name a file of Python and a function, such as my_job.py:build."
+        )
+    folder = str(file.parent.absolute())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return load_module(file.stem, name)
+
+
+def load_module(module_name: str, name: str) -> object:
+    """Return a module that can be imported; `name` is what the user named in it."""
     # As `python -m` does: a module in the working folder can be named. Python workers get the same path from Spark.
     here = str(Path.cwd())
     if here not in sys.path:

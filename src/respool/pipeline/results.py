@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from respool.errors import PipelineError
 from respool.identity import Identity
-from respool.times import EPOCH, Span, parse_duration
+from respool.times import EPOCH, Span, duration_text, parse_duration
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,58 @@ class Sessions:
 
 
 @dataclass(frozen=True)
+class Events:
+    """Every result has the time of an event, and depends only on the events near that time.
+
+    That holds for a stateless transform, whose results are those of single events, and for a join of events within an
+    interval.
+
+    Attributes:
+        column: The column of the result with the time of its event.
+        reach: How long before and after that time other events matter to the result, such as the interval of a join.
+
+    >>> respool.Events("ordered_at").describe()
+    'results of single events'
+    >>> respool.Events("ordered_at", reach="1 hour").describe()
+    'results of events within 1 hour'
+    """
+
+    column: str
+    reach: str = "0s"
+
+    def __post_init__(self) -> None:
+        """Refuse results without a column."""
+        if not self.column or not isinstance(self.column, str):
+            raise PipelineError(f"column of Events is {self.column!r}; expected the column with the time of a result.")
+        self.reach_time  # noqa: B018  (raises for what is not a duration)
+
+    @property
+    def reach_time(self) -> timedelta:
+        """How long before and after the time of a result other events matter."""
+        return parse_duration(self.reach)
+
+    def describe(self) -> str:
+        """Return a few words for messages."""
+        return f"results of events within {self.reach}" if self.reach_time else "results of single events"
+
+    def identity(self) -> Identity:
+        """Return the identity of these results."""
+        return Identity("events", {"column": self.column, "reach": self.reach_time})
+
+    def events(self, asked: Span) -> Span:
+        """Return the span of the events that results of these times depend on."""
+        return Span(asked.start - self.reach_time, asked.end + self.reach_time)
+
+    def slices(self, asked: Span, length: timedelta) -> list[Span]:
+        """Return spans of times of results, one after the other, of this length."""
+        return _cut(asked, max(length, timedelta(microseconds=1)))
+
+    def closed_by(self, asked: Span) -> datetime:
+        """Return the watermark at which no event can change a result of the span any more."""
+        return asked.end + self.reach_time
+
+
+@dataclass(frozen=True)
 class ArrivalDependent:
     """Results that depend on the arrival of events, and cannot be computed again.
 
@@ -155,7 +207,8 @@ class ArrivalDependent:
         return Identity("arrival", {})
 
 
-Results = Windows | Sessions | ArrivalDependent
+Recomputable = Windows | Sessions | Events
+Results = Recomputable | ArrivalDependent
 
 
 def text_of(identity: Identity) -> str:
@@ -166,6 +219,10 @@ def text_of(identity: Identity) -> str:
             return f"windows of {width}" + (f" every {slide}" if slide != width else "")
         case "sessions":
             return f"sessions with a gap of {identity.fields.get('gap')}"
+        case "events":
+            reach = identity.fields.get("reach")
+            is_single = reach in (None, duration_text(timedelta(0)))
+            return "results of single events" if is_single else f"results of events within {reach}"
         case "arrival":
             return "results that depend on arrival"
         case _:

@@ -14,8 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from respool.pipeline.code_digest import author_folder, module_of
+from respool.code_digest import author_folder, module_of
 from respool.pipeline.definition import Pipeline
+from respool.pipeline.job import JobPipeline
 from respool.sinks.console import FunctionSink
 from respool.spark.cluster import has_native_code, is_cluster, ship
 from respool.spark.session import session_for
@@ -52,6 +53,10 @@ def code_files(pipeline: Pipeline) -> list[Path]:
 def _callables(pipeline: Pipeline) -> Iterator[object]:
     sink = pipeline.sink
     waiting: list[object] = [pipeline.transform, sink.function if isinstance(sink, FunctionSink) else sink]
+    waiting += pipeline.code if isinstance(pipeline, JobPipeline) else ()
+    for each in pipeline.streams.values():
+        if each.decode is not None:
+            waiting += [each.decode, *filter(callable, vars(each.decode).values())]
     while waiting:
         value = waiting.pop()
         if isinstance(value, functools.partial):

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 
 from respool.checkpoint.snapshot import ends_of_batches
 from respool.errors import ReprocessError
-from respool.pipeline.results import Sessions, Windows
+from respool.pipeline.results import Events, Recomputable, Sessions, Windows
 from respool.pipeline.session import pipeline_session
 from respool.reprocessing.audit_report import AuditDifference, AuditReport
 from respool.reprocessing.comparison import DIFFERENT, Comparison, changes, keyed
 from respool.reprocessing.computation import Computation
 from respool.reprocessing.job import OnSlice, ReprocessJob, kept_slice
+from respool.reprocessing.live import decoder_of, topic_of
 from respool.reprocessing.plan import results_of
-from respool.reprocessing.target import ResultTarget, target_of
+from respool.reprocessing.target import ResultTarget, choose_sink, target_of
 from respool.sinks.protocol import WriteContext
+from respool.sinks.several import SeveralSinks
 from respool.spark.sql import quote
 from respool.times import EPOCH, Span
 
@@ -42,13 +44,15 @@ def audit(job: ReprocessJob, most: int, fix: str | None, on_slice: OnSlice) -> A
     computation = Computation(session, job.plan, job.reader)
     write = WriteContext(pipeline.name, None, job.require_kafka(), job.settings, fix)
     sink = keyed(pipeline.sink, job.plan)
+    if isinstance(pipeline.sink, SeveralSinks):
+        raise choose_sink(pipeline.name, pipeline.sink, job.settings)
     if sink is None:
         raise ReprocessError(
             f"The pipeline {pipeline.name} writes to the {pipeline.sink.describe()}, where results have no key, so "
             "published results cannot be compared. Only a Kafka topic with a key or a Delta table can be audited."
         )
     if fix is not None:
-        sink.prepare(write.kafka, pipeline.topic)
+        sink.prepare(write.kafka, topic_of(pipeline))
     comparison = Comparison(computation, sink, write, job.plan.closed_until(judge_open=False))
     target = target_of(session, job.plan, write) if fix is not None else None
     published: DataFrame | None = None
@@ -129,28 +133,26 @@ def _with_late(comparison: Comparison, different: "DataFrame") -> "DataFrame":
     return with_records.withColumn("records", F.col("places.at"))
 
 
-def _shared(comparison: Comparison, results: Windows | Sessions) -> list[str]:
+def _shared(comparison: Comparison, results: Recomputable) -> list[str]:
     """Return the columns that a result shares with its events."""
     if isinstance(results, Sessions):
         return list(results.key)
-    decoder = comparison.computation.plan.pipeline.decode
-    assert decoder is not None
-    fields = decoder.fields()
+    decoder = decoder_of(comparison.computation.plan.pipeline)
+    fields = decoder.check()
     return [name for name in comparison.sink.key if name in fields and name != results.column]
 
 
-def _placed(comparison: Comparison, span: Span, names: list[str], results: Windows | Sessions) -> "DataFrame":
+def _placed(comparison: Comparison, span: Span, names: list[str], results: Recomputable) -> "DataFrame":
     """Return the records of a span with the shared columns, and the starts of their windows."""
     from pyspark.sql import functions as F
 
-    decoder = comparison.computation.plan.pipeline.decode
-    assert decoder is not None
+    decoder = decoder_of(comparison.computation.plan.pipeline)
     records = comparison.computation.placed_events(span).select(
         *("topic", "partition", "offset", "timestamp"),
-        F.col(f"event.{quote(decoder.event_time)}").alias("time"),
+        F.col(f"event.{quote(decoder.time_column)}").alias("time"),
         *[F.col(f"event.{quote(name)}").alias(f"event_{name}") for name in names],
     )
-    if isinstance(results, Sessions):
+    if not isinstance(results, Windows):
         return records
     # An equality join on the start scales to any size. An event in overlapping windows has several starts.
     durations = (results.width_time, results.slide_time, results.offset_time)
@@ -161,11 +163,14 @@ def _placed(comparison: Comparison, span: Span, names: list[str], results: Windo
     return records.withColumn("window_start", F.explode(starts))
 
 
-def _within(results: Windows | Sessions) -> "Column":
+def _within(results: Recomputable) -> "Column":
     from pyspark.sql import functions as F
 
     if isinstance(results, Windows):
         return F.unix_micros("start") == F.col("window_start")
+    if isinstance(results, Events):
+        reach = F.expr(f"INTERVAL {results.reach_time // timedelta(microseconds=1)} MICROSECOND")
+        return F.col("time").between(F.col("start") - reach, F.col("end") + reach)
     # Published times are rounded down to the millisecond.
     return (F.col("time") >= F.col("start")) & (F.col("time") < F.col("end") + F.expr("INTERVAL 1 MILLISECOND"))
 
@@ -177,7 +182,7 @@ def _cutoffs(comparison: Comparison, sought: "DataFrame") -> "DataFrame":
     rows: list[tuple[int, list[int | None]]] = []
     if plan.live is not None and batches:
         known: dict[int, dict[int, int]] = {}
-        for batch, partition, end in ends_of_batches(plan.live.checkpoint, plan.pipeline.topic, batches):
+        for batch, partition, end in ends_of_batches(plan.live.checkpoint, topic_of(plan.pipeline), batches):
             known.setdefault(batch, {})[partition] = end
         rows = [(batch, [ends.get(at) for at in range(max(ends) + 1)]) for batch, ends in known.items()]
     return spark.createDataFrame(rows, "batch INT, ends ARRAY<BIGINT>")

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from respool.pipeline.results import Windows
+from respool.pipeline.results import Events, Sessions, Windows
 from respool.reprocessing.comparison import DIFFERENT, AuditVerdict
 from respool.reprocessing.plan import ReprocessPlan, results_of
 from respool.text import UNLIMITED, plural, table_lines
-from respool.times import Span
+from respool.times import Span, time_text
 from respool.untrusted import Malformed, parse_json
 
 
@@ -85,7 +85,7 @@ class AuditReport:
 
     def text(self, *, width: int = UNLIMITED) -> str:
         """Return what `respool audit` prints after the plan, in lines of at most this many characters."""
-        result = "window" if isinstance(self.plan.pipeline.results, Windows) else "session"
+        result = _name_of(self.plan.pipeline.results)
         rows = [_row(self.plan, difference) for difference in self.differences]
         lines: list[str] = []
         if rows:
@@ -119,21 +119,33 @@ class AuditReport:
 
 def _row(plan: ReprocessPlan, difference: AuditDifference) -> dict[str, Any]:
     results = results_of(plan.pipeline)
-    is_window = isinstance(results, Windows)
     sink_key: tuple[str, ...] = getattr(plan.pipeline.sink, "key", ())
-    whose = [name for name in sink_key if name != results.column] if isinstance(results, Windows) else results.key
+    whose = (
+        list(results.key) if isinstance(results, Sessions) else [name for name in sink_key if name != results.column]
+    )
     published, archived = (_fields(text) for text in (difference.published, difference.archived))
     either = archived or published or {}
     late = difference.late
     return {
         "verdict": difference.verdict,
-        "window" if is_window else "session": Span(difference.start, difference.end).text(plan.zone),
+        _name_of(results): _time_of(difference, plan),
         "key": _words({name: either[name] for name in whose if name in either}, ()),
         "published": _words(published, sink_key),
         "archived": _words(archived, sink_key),
         "late": late,
         "records": ", ".join(difference.records) + (" …" if late and late > len(difference.records) else ""),
     }
+
+
+def _name_of(results: object) -> str:
+    """Return what a result is called."""
+    return "window" if isinstance(results, Windows) else "event" if isinstance(results, Events) else "session"
+
+
+def _time_of(difference: AuditDifference, plan: ReprocessPlan) -> str:
+    if isinstance(plan.pipeline.results, Events):
+        return time_text(difference.start.astimezone(plan.zone))
+    return Span(difference.start, difference.end).text(plan.zone)
 
 
 def _fields(text: str | None) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
 from respool.errors import ReprocessError
-from respool.pipeline.results import Sessions, Windows
+from respool.pipeline.results import Sessions
 from respool.reprocessing.computation import Computation, is_open, times, timestamp
 from respool.reprocessing.plan import ReprocessPlan, results_of
 from respool.sinks.protocol import KeyedSink, Sink, WriteContext, json_of
@@ -52,7 +52,7 @@ class Comparison:
         published = published.select("*", start.alias("start"), end.alias("end"))
         # Rows without times are not results of this pipeline and belong to no slice.
         published = published.where("start IS NOT NULL AND end IS NOT NULL")
-        if isinstance(results, Windows):
+        if not isinstance(results, Sessions):
             span = (plan.slices[0].start, plan.slices[-1].end)
             published = published.where((start >= timestamp(span[0])) & (start < timestamp(span[1])))
         return published.persist(StorageLevel.DISK_ONLY) if len(plan.slices) > 1 else published
@@ -100,7 +100,7 @@ class Comparison:
     def _published_of_slice(self, number: int, computed: "DataFrame", published: "DataFrame") -> "DataFrame":
         """Return the published results that belong to a slice, without open results."""
         results = results_of(self.computation.plan.pipeline)
-        if isinstance(results, Windows):
+        if not isinstance(results, Sessions):
             return published.where(self._in_slice(number) & ~is_open(results, self.closed, _column("end")))
         return self._sessions_of_slice(results, number, computed, published)
 
@@ -169,7 +169,7 @@ def keyed(sink: Sink, plan: ReprocessPlan) -> KeyedSink | None:
     if not isinstance(sink, KeyedSink) or not sink.key:
         return None
     results = results_of(plan.pipeline)
-    column = results.column if isinstance(results, Windows) else results.start
+    column = results.start if isinstance(results, Sessions) else results.column
     if column not in sink.key:
         raise ReprocessError(
             f"The key of the {sink.describe()} is {', '.join(sink.key)}: results of an earlier time would replace "

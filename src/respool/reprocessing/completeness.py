@@ -11,7 +11,7 @@ from respool.delta.log import open_table
 from respool.errors import ReprocessError
 from respool.kafka import consumer
 from respool.kafka.cluster import KafkaCluster
-from respool.reprocessing.live import LiveQuery
+from respool.reprocessing.live import LiveQuery, topic_of
 from respool.reprocessing.plan import ReprocessPlan
 from respool.text import plural
 from respool.times import time_text
@@ -59,7 +59,7 @@ def check_beginning(spark: "SparkSession", reader: ArchiveReader, plan: Reproces
 
     if _has_first_records(reader, plan):
         return
-    topic = plan.pipeline.topic
+    topic = topic_of(plan.pipeline)
     rows = read(spark, reader.table, reader.version).where(F.col("topic") == topic)
     complete = {row.partition for row in rows.where("offset = 0").select("partition").distinct().collect()}
     read_live = _read_live(plan)
@@ -81,7 +81,7 @@ def check_beginning(spark: "SparkSession", reader: ArchiveReader, plan: Reproces
 
 def _has_first_records(reader: ArchiveReader, plan: ReprocessPlan) -> bool:
     """Return whether the table's log alone shows that the archive has the first records that the span may need."""
-    records, is_complete = reader.first_records(plan.pipeline.topic)
+    records, is_complete = reader.first_records(topic_of(plan.pipeline))
     complete = {record.partition for record in records if record.offset == 0}
     read_live = _read_live(plan)
     if read_live and read_live <= complete:

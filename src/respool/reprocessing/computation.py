@@ -3,16 +3,18 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from typing_extensions import assert_never
 
 from respool.archive.reader import ArchiveReader
-from respool.decoders.json import decode
+from respool.decoders.protocol import decode_once
 from respool.errors import PipelineError
-from respool.pipeline.results import Sessions, Windows
+from respool.kafka.cluster import NO_KAFKA
+from respool.pipeline.results import Events, Recomputable, Sessions, Windows
+from respool.reprocessing.live import decoder_of, topic_of
 from respool.reprocessing.plan import ReprocessPlan, results_of
 from respool.reprocessing.session_spans import whole_sessions
+from respool.sources.protocol import ReadContext, TableSource
 from respool.spark.sql import quote
 from respool.times import Span, epoch_micros
 
@@ -46,23 +48,37 @@ class Computation:
         span = self.plan.slices[number]
         match results:
             case Windows():
-                rows = self.plan.pipeline.transform(self.events(results.events(span)))
+                rows = self._results_of(self.events(results.events(span)))
+                _require(rows, results.column)
+                return rows.where(self.belongs_to_slice(number))
+            case Events():
+                rows = self._results_of(self.events(results.events(span)))
                 _require(rows, results.column)
                 return rows.where(self.belongs_to_slice(number))
             case Sessions():
-                rows = self.plan.pipeline.transform(self._sessions(results, span, first=number == 0))
+                rows = self._results_of(self._sessions(results, span, first=number == 0))
                 for name in (*results.key, results.start, results.end):
                     _require(rows, name)
                 return rows
             case _:
                 assert_never(results)
 
+    def _results_of(self, events: "DataFrame") -> "DataFrame":
+        pipeline, read = self.plan.pipeline, ReadContext(NO_KAFKA, self.plan.request.settings)
+        rows: dict[str, DataFrame] = {}
+        for name, each in pipeline.streams.items():
+            if each.static and isinstance(each.source, TableSource):
+                rows[name] = each.source.table_rows(self.spark, read)
+            else:
+                rows[name] = events
+        return pipeline.compute(rows)
+
     def belongs_to_slice(self, number: int, prefix: str = "") -> "Column":
         """Return the condition under which a result belongs to a slice; `prefix` as in `times`."""
         start, end = times(results_of(self.plan.pipeline), prefix)
         span = self.plan.slices[number]
         mine = start < timestamp(span.end)
-        if number or isinstance(results_of(self.plan.pipeline), Windows):
+        if number or not isinstance(results_of(self.plan.pipeline), Sessions):
             return mine & (start >= timestamp(span.start))
         return mine & (end >= timestamp(span.start))
 
@@ -90,23 +106,19 @@ class Computation:
     def _decoded(self, span: Span) -> "DataFrame":
         from pyspark.sql import functions as F
 
-        decoder = self.plan.pipeline.decode
-        assert decoder is not None
+        decoder = decoder_of(self.plan.pipeline)
         records = self.reader.read(self.spark, span, self.plan.decoded_alike)
-        decoded = decode(records.where(F.col("topic") == self.plan.pipeline.topic), decoder)
-        # A filter that Spark pushes below the decoding would parse each record many times; `observe` prevents that.
-        decoded = decoded.observe(f"respool-{uuid4().hex}", F.count("rejected").alias("rejected"))
-        time = F.col(f"event.{quote(decoder.event_time)}")
+        decoded = decode_once(records.where(F.col("topic") == topic_of(self.plan.pipeline)), decoder)
+        time = F.col(f"event.{quote(decoder.time_column)}")
         return decoded.where(
-            F.col("rejected").isNull() & (time >= timestamp(span.start)) & (time < timestamp(span.end))
+            F.col("event").isNotNull() & (time >= timestamp(span.start)) & (time < timestamp(span.end))
         )
 
     def _sessions(self, sessions: Sessions, span: Span, first: bool) -> "DataFrame":
-        decoder = self.plan.pipeline.decode
+        decoder = decoder_of(self.plan.pipeline)
         limits = self.reader.events
-        assert decoder is not None
         assert limits is not None
-        return whole_sessions(sessions, decoder.event_time, self.events, span, limits, backward=first)
+        return whole_sessions(sessions, decoder.time_column, self.events, span, limits, backward=first)
 
 
 def check_windows(rows: "DataFrame", windows: Windows, pipeline: str) -> None:
@@ -136,22 +148,30 @@ def refuse_window(other: "Row | None", windows: Windows, pipeline: str) -> None:
         )
 
 
-def times(results: Windows | Sessions, prefix: str = "") -> "tuple[Column, Column]":
+def times(results: Recomputable, prefix: str = "") -> "tuple[Column, Column]":
     """Return the start and the end of results; `prefix` names the struct of their columns, if they are in one."""
     from pyspark.sql import functions as F
 
     if isinstance(results, Windows):
         return F.col(f"{prefix}{quote(results.column)}.start"), F.col(f"{prefix}{quote(results.column)}.end")
+    if isinstance(results, Events):
+        return F.col(f"{prefix}{quote(results.column)}"), F.col(f"{prefix}{quote(results.column)}")
     return F.col(f"{prefix}{quote(results.start)}"), F.col(f"{prefix}{quote(results.end)}")
 
 
-def is_open(results: Windows | Sessions, closed: datetime | None, end: "Column") -> "Column":
+def is_open(results: Recomputable, closed: datetime | None, end: "Column") -> "Column":
     """Return the condition under which a result that ends then is open; `closed` as in `ReprocessPlan.closed_until`."""
     from pyspark.sql import functions as F
 
     if closed is None:
         return F.lit(False)
-    return end > timestamp(closed - results.gap_time if isinstance(results, Sessions) else closed)
+    match results:
+        case Sessions():
+            return end > timestamp(closed - results.gap_time)
+        case Events():
+            return end >= timestamp(closed - results.reach_time)
+        case Windows():
+            return end > timestamp(closed)
 
 
 def timestamp(time: datetime) -> "Column":

@@ -13,6 +13,7 @@ from respool.pipeline.results import Windows
 from respool.pipeline.session import pipeline_session
 from respool.reprocessing.comparison import Comparison, as_changes, changes, keyed
 from respool.reprocessing.computation import Computation, check_windows, other_window, refuse_window
+from respool.reprocessing.live import topic_of
 from respool.reprocessing.plan import ReprocessPlan, results_of
 from respool.reprocessing.runs import ReprocessManifest, Runs
 from respool.reprocessing.target import ResultTarget, folder_target, require_free, target_of
@@ -124,7 +125,7 @@ def reprocess(job: ReprocessJob, manifest: ReprocessManifest, runs: Runs, on_sli
         else:
             write = WriteContext(job.plan.pipeline.name, None, job.require_kafka(), job.settings, manifest.run)
             target = target_of(session, job.plan, write)
-            job.plan.pipeline.sink.prepare(write.kafka, job.plan.pipeline.topic)
+            job.plan.pipeline.sink.prepare(write.kafka, topic_of(job.plan.pipeline))
             comparison = _comparison(job, computation, write)
         runs.write(manifest)
         manifest = _all_slices(computation, comparison, target, manifest, runs, on_slice)

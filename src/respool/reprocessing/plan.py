@@ -10,8 +10,8 @@ from respool.archive.sink import ArchiveSink
 from respool.archive.table import DecoderIdentity, Size
 from respool.errors import ReprocessError
 from respool.pipeline.definition import Pipeline
-from respool.pipeline.results import ArrivalDependent, Sessions, Windows
-from respool.reprocessing.live import LiveQuery
+from respool.pipeline.results import ArrivalDependent, Events, Recomputable, Sessions, Windows
+from respool.reprocessing.live import LiveQuery, decoder_of
 from respool.settings import Settings
 from respool.text import size as size_text
 from respool.times import Span, time_text
@@ -135,6 +135,12 @@ class ReprocessPlan:
         return ZoneInfo(self.pipeline.timezone)
 
     @property
+    def has_open_results(self) -> bool:
+        """Whether later events can change results: not those of single events, which are final at once."""
+        results = results_of(self.pipeline)
+        return not isinstance(results, Events) or bool(results.reach_time)
+
+    @property
     def closed(self) -> datetime | None:
         """The watermark up to which the live query has closed its results; None without a live query."""
         return self.live.watermark if self.live else None
@@ -145,7 +151,7 @@ class ReprocessPlan:
         Args:
             judge_open: Whether to include open results.
         """
-        if judge_open or self.live is None:
+        if judge_open or self.live is None or not self.has_open_results:
             return None
         return self.closed or _NEVER
 
@@ -163,10 +169,10 @@ def _span_json(span: Span) -> dict[str, str]:
     return {"start": span.start.isoformat(), "end": span.end.isoformat()}
 
 
-def results_of(pipeline: Pipeline) -> Windows | Sessions:
+def results_of(pipeline: Pipeline) -> Recomputable:
     """Return how a pipeline's results relate to event time; ReprocessError when they cannot be computed again."""
     match pipeline.results:
-        case Windows() | Sessions() as results:
+        case Windows() | Sessions() | Events() as results:
             return results
         case ArrivalDependent(why):
             raise ReprocessError(f"The pipeline {pipeline.name} cannot be reprocessed: {why}.")
@@ -179,8 +185,8 @@ def results_of(pipeline: Pipeline) -> Windows | Sessions:
         case None:
             raise ReprocessError(
                 f"The pipeline {pipeline.name} does not declare how its results relate to event time, so they cannot "
-                'be recomputed for a span. Declare windows such as results=Windows("10 minutes"), or sessions with '
-                "results=Sessions(…)."
+                'be recomputed for a span. Declare windows such as results=Windows("10 minutes"), sessions with '
+                "results=Sessions(…), or results of single events with results=Events(…)."
             )
 
 
@@ -188,8 +194,7 @@ def make_plan(request: ReprocessRequest, reader: ArchiveReader, live: LiveQuery 
     """Return the plan of a request; raise ReprocessError or PipelineError when it is refused."""
     pipeline, asked = request.pipeline, request.asked
     results = results_of(pipeline)
-    assert pipeline.decode is not None
-    mine = DecoderIdentity.of(pipeline.decode, pipeline.timezone)
+    mine = DecoderIdentity.of(decoder_of(pipeline), pipeline.timezone)
     if reader.reading is not None:
         reader.reading.check(reader.table, mine)
     if isinstance(results, Windows):
@@ -199,7 +204,8 @@ def make_plan(request: ReprocessRequest, reader: ArchiveReader, live: LiveQuery 
     else:
         computed = asked
         slices, closed_by = results.slices(asked, request.slice), results.closed_by(asked)
-        reads = Span(asked.start - results.gap_time, asked.end + results.gap_time)
+        around = results.gap_time if isinstance(results, Sessions) else results.reach_time
+        reads = Span(asked.start - around, asked.end + around)
     plan = ReprocessPlan(
         request=request,
         computed=computed,
@@ -227,7 +233,7 @@ def _refuse(plan: ReprocessPlan, archived: Span | None, closed_by: datetime, now
             f"The span {text} is outside the archive {plan.table}, whose events are from {archived.text(zone)}. "
             "Give a span within it."
         )
-    if plan.request.allow_open:
+    if plan.request.allow_open or (plan.live is not None and not plan.has_open_results):
         return
     if plan.live is None:
         if closed_by > now:

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Protocol
 from respool.errors import ReprocessError
 from respool.locations import for_spark, is_occupied
 from respool.reprocessing.plan import ReprocessPlan
+from respool.settings import Settings
 from respool.sinks.console import FunctionSink
 from respool.sinks.delta import DeltaSink
+from respool.sinks.files import FileSink
 from respool.sinks.protocol import KeyedSink, WriteContext
+from respool.sinks.several import SeveralSinks
 from respool.spark.internals import HadoopPath
 
 if TYPE_CHECKING:
@@ -86,6 +89,13 @@ def target_of(spark: "SparkSession", plan: ReprocessPlan, write: WriteContext) -
     sink = plan.pipeline.sink
     assert write.run is not None
     match sink:
+        case SeveralSinks():
+            raise choose_sink(plan.pipeline.name, sink, write.settings)
+        case FileSink() | DeltaSink(key=()):
+            raise ReprocessError(
+                f"The pipeline {plan.pipeline.name} writes to the {sink.describe()}, where results have no key: its "
+                "rows would be written a second time. Write the results of a span to a folder with --output PATH."
+            )
         case DeltaSink():
             return StagedTarget(spark, sink.locate(write.settings), write.run, lambda rows: sink.correct(rows, write))
         case FunctionSink():
@@ -97,6 +107,14 @@ def target_of(spark: "SparkSession", plan: ReprocessPlan, write: WriteContext) -
             return ImmediateTarget(lambda changes: sink.correct(changes, write))
         case _:  # a sink without keys, such as the console
             return ImmediateTarget(lambda changes: sink.write(changes.select("row.*"), write))
+
+
+def choose_sink(pipeline: str, sinks: SeveralSinks, settings: Settings) -> ReprocessError:
+    """Return the error of a pipeline of several sinks of which none was chosen."""
+    return ReprocessError(
+        f"The pipeline {pipeline} has several sinks. Choose one with --sink: "
+        f"{', '.join(sinks.addresses(settings)) or 'none can be read back'}."
+    )
 
 
 def folder_target(spark: "SparkSession", output: str, run: str) -> ResultTarget:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,8 @@ from respool.format import layout, logs
 from respool.locations import OWN, local_path
 from respool.pipeline.fingerprint import changed
 from respool.sinks import protocol
-from respool.sinks.protocol import ReadableSink, SinkOutput
+from respool.sinks.protocol import ReadableSink, RecordingSink, SinkOutput
+from respool.spark import installed
 from respool.storage import lease
 from respool.storage.folder import FolderReader, FolderWriter
 from respool.storage.lease import JVM_PATIENCE, Lease
@@ -132,7 +132,7 @@ def check(checkpoint: str, pipeline: "Pipeline") -> None:
             f"the promotion with: respool checkpoint undo {promoted.checkpoint}."
         )
     taken = fork.sink_identity if fork is not None else None
-    if fork is not None and taken is not None and taken.is_same(protocol.identity_of(pipeline.sink)):
+    if fork is not None and taken is not None and protocol.overlap(taken, protocol.identity_of(pipeline.sink)):
         raise CheckpointError(
             f"The checkpoint {checkpoint} is a fork of {fork.checkpoint}, which writes to the {fork.sink}; both would "
             "write there. Let the fork write to a separate place, such as with --sink-suffix -v2, or make it the "
@@ -144,10 +144,10 @@ def check(checkpoint: str, pipeline: "Pipeline") -> None:
 def _require_same(checkpoint: str, pipeline: "Pipeline", run: RunRecord | None, topics: set[str] | None) -> None:
     """Raise CheckpointError when a checkpoint belongs to another pipeline, as far as its files show."""
     way_out = "Run that pipeline, or name another folder with --checkpoint."
-    if run is not None and (run.pipeline, run.topic) != (pipeline.name, pipeline.topic):
+    if run is not None and (run.pipeline, run.topic) != (pipeline.name, pipeline.reads):
         raise CheckpointError(
             f"The checkpoint {checkpoint} belongs to the pipeline {run.pipeline}, which reads {run.topic}; "
-            f"expected {pipeline.name}, which reads {pipeline.topic}. {way_out}"
+            f"expected {pipeline.name}, which reads {pipeline.reads}. {way_out}"
         )
     for name, value in (run.fixed if run is not None else {}).items():
         if pipeline.fixed.get(name) != value:
@@ -156,10 +156,10 @@ def _require_same(checkpoint: str, pipeline: "Pipeline", run: RunRecord | None, 
                 f"{name}={pipeline.fixed.get(name, 'none')}. Run with --set {name}={value}, or name another folder "
                 "with --checkpoint."
             )
-    if topics is not None and pipeline.topic not in topics:
+    if topics is not None and not pipeline.may_read(topics):
         raise CheckpointError(
             f"The checkpoint {checkpoint} is of a query that reads {', '.join(sorted(topics)) or 'no Kafka topic'}; "
-            f"the pipeline {pipeline.name} reads {pipeline.topic}. {way_out}"
+            f"the pipeline {pipeline.name} reads {pipeline.reads}. {way_out}"
         )
 
 
@@ -174,18 +174,30 @@ def run_record(pipeline: "Pipeline", settings: "Settings | None" = None) -> RunR
     output = sink.output(settings) if settings is not None and isinstance(sink, ReadableSink) else SinkOutput("")
     return RunRecord(
         pipeline=pipeline.name,
-        topic=pipeline.topic,
+        topic=pipeline.reads,
         sink=sink.describe(),
         on_replay=sink.replay_note(),
         timezone=pipeline.timezone,
         results=results.describe() if results is not None else "",
         output=output.address,
         output_key=output.key,
-        spark=metadata.version("pyspark"),
+        spark=installed.version(),
         fixed=pipeline.fixed,
         sink_identity=protocol.identity_of(sink),
         results_identity=results.identity() if results is not None else None,
+        recorded_at=sink.recorded_at(settings) if settings is not None and isinstance(sink, RecordingSink) else (),
     )
+
+
+def newest_change(checkpoint: str) -> str:
+    """Return the id of the newest change of a checkpoint; empty without a change, or when it cannot be read."""
+    folder = local_path(checkpoint)
+    if folder is not None and not folder.is_dir():
+        return ""
+    try:
+        return history.newest_change(_files(checkpoint))
+    except CheckpointError:
+        return ""  # Spark may reach a store that this process cannot
 
 
 def changed_since(checkpoint: str, pipeline: "Pipeline") -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from respool.errors import PipelineError
 from respool.locations import canonical_location, local_path
 from respool.pipeline.definition import Pipeline
+from respool.pipeline.job import JobPipeline
 from respool.settings import Settings
 from respool.sinks.console import ConsoleSink
 from respool.sinks.protocol import ForkableSink
@@ -64,17 +65,36 @@ class RunOptions:
             return _BOUNDED
         return self.give_up_after
 
+    def _apply_to_job(self, job: JobPipeline) -> Pipeline:
+        """Return the job unchanged; raise PipelineError for what only its own code can change."""
+        given = {
+            "--console": self.console,
+            "--sink-suffix": self.sink_suffix,
+            "--timezone": self.timezone,
+            "--max-offsets-per-trigger": self.max_offsets_per_trigger,
+        }
+        for option, value in given.items():
+            if value:
+                raise PipelineError(
+                    f"{option} is for pipelines; the code of the job {job.name} determines that. Leave the option out."
+                )
+        return job
+
     def checkpoint_of(self, pipeline: Pipeline, settings: Settings) -> str:
         """Return the checkpoint's folder or URL of a pipeline in this run."""
         if self.checkpoint and not pipeline.is_companion:
             is_local = local_path(self.checkpoint) is not None
             return self.checkpoint if is_local else canonical_location(self.checkpoint)
+        if isinstance(pipeline, JobPipeline) and pipeline.checkpoint is not None:
+            return pipeline.checkpoint
         return settings.checkpoint_of(pipeline.name)
 
     def trigger_of(self, pipeline: Pipeline) -> dict[str, bool | str]:
         """Return the trigger of a pipeline in this run, as arguments of Spark's `trigger`."""
         if self.available_now:
             return {"availableNow": True}
+        if isinstance(pipeline, JobPipeline) and self.trigger is None:
+            return {}  # its own
         interval = self.trigger
         if interval is None:
             interval = parse_duration(pipeline.trigger) if pipeline.trigger else timedelta(0)
@@ -82,6 +102,8 @@ class RunOptions:
 
     def apply(self, pipeline: Pipeline) -> Pipeline:
         """Return the pipeline as this run changes it."""
+        if isinstance(pipeline, JobPipeline):
+            return self._apply_to_job(pipeline)
         changed = replace(pipeline, timezone=self.timezone) if self.timezone else pipeline
         if self.sink_suffix:
             if not isinstance(pipeline.sink, ForkableSink):
@@ -132,6 +154,6 @@ def partitions_note(pipeline: Pipeline, chosen: int, cores: int | None, topic_pa
     where = f"{plural(cores, 'core')}, " if cores is not None else ""
     return (
         f"{pipeline.name}: its state is in {plural(chosen, 'partition')} ({where}"
-        f"{plural(topic_partitions, 'partition')} of {pipeline.topic}). The checkpoint keeps this number; to choose "
+        f"{plural(topic_partitions, 'partition')} of {pipeline.reads}). The checkpoint keeps this number; to choose "
         f"another, set {PARTITIONS} before the first start."
     )

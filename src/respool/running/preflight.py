@@ -15,13 +15,16 @@ from respool.checkpoint.operator_files import QueryShape, query_shape
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import PipelineError, RespoolError
 from respool.format.positions import kafka_parts, kind_of, text_of
+from respool.kafka.cluster import NO_KAFKA
 from respool.kafka.records import SCHEMA
 from respool.locations import for_spark
 from respool.pipeline import fingerprint
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.fingerprint import Fingerprint
+from respool.pipeline.inputs import Input
 from respool.pipeline.session import pipeline_session
-from respool.running.dataflow import start_query
+from respool.running.dataflow import source_reader, start_query
+from respool.settings import Settings
 from respool.spark import failures
 from respool.storage.local import LocalReader
 
@@ -80,6 +83,7 @@ def preflight(
     batch: int,
     old: Fingerprint | None,
     new: Fingerprint,
+    settings: Settings | None = None,
 ) -> Preflight:
     """Return whether a pipeline can start from a checkpoint; raise PipelineError when Spark cannot plan it at all.
 
@@ -90,9 +94,10 @@ def preflight(
         batch: The batch after which it is to start.
         old: The fingerprint of the pipeline that made the checkpoint; None when it is unknown.
         new: The fingerprint of the pipeline as it is now.
+        settings: Where tables are that the pipeline reads by a relative path.
     """
     before = query_shape(checkpoint, batch)
-    comparison = compare(before, shape_of(spark, pipeline, before.conf))
+    comparison = compare(before, shape_of(spark, pipeline, before.conf, settings))
     blocking = [*_topics(pipeline, checkpoint, batch), *comparison.blocking]
     notes = list(comparison.notes)
     if before.operators:
@@ -122,30 +127,38 @@ def lines(result: Preflight) -> list[str]:
     return lines
 
 
-def shape_of(spark: "SparkSession", pipeline: Pipeline, conf: Mapping[str, str]) -> QueryShape:
+def shape_of(
+    spark: "SparkSession", pipeline: Pipeline, conf: Mapping[str, str], settings: Settings | None = None
+) -> QueryShape:
     """Return the shape of a pipeline's query as Spark plans it now; PipelineError when it cannot be planned.
 
     Args:
         spark: A session; the pipeline is planned in a new session of the same application.
         pipeline: The pipeline.
         conf: Spark's settings that are fixed in the checkpoint from which it is to start.
+        settings: Where tables are that the pipeline reads by a relative path.
     """
     session = pipeline_session(spark, pipeline)
     for name, value in {**conf, **_TRIAL}.items():
         session.conf.set(name, value)
     with tempfile.TemporaryDirectory(prefix="respool-") as folder:
         checkpoint = Path(folder) / "checkpoint"
-        _plan(session, pipeline, Path(folder) / "records", checkpoint)
+        _plan(session, pipeline, Path(folder) / "records", checkpoint, settings or Settings())
         return query_shape(CheckpointSnapshot(LocalReader(checkpoint)), 0)
 
 
-def _plan(session: "SparkSession", pipeline: Pipeline, folder: Path, checkpoint: Path) -> None:
+def _plan(session: "SparkSession", pipeline: Pipeline, folder: Path, checkpoint: Path, settings: Settings) -> None:
     """Let Spark plan a pipeline's first batch, of a file without records."""
     folder.mkdir()
     (folder / "none.json").touch()
 
-    def read(session: "SparkSession") -> "DataFrame":
-        return session.readStream.schema(SCHEMA).json(for_spark(str(folder)))
+    sources = source_reader(NO_KAFKA, pipeline, settings)
+
+    def read(session: "SparkSession", name: str, each: Input) -> "DataFrame":
+        if each.static:
+            return sources(session, name, each)
+        schema = SCHEMA if each.kafka is not None else sources(session, name, each).schema
+        return session.readStream.schema(schema).json(for_spark(str(folder)))
 
     def drop(results: "DataFrame", batch: int) -> None:
         """Write nothing."""
@@ -172,13 +185,14 @@ def _topics(pipeline: Pipeline, checkpoint: CheckpointSnapshot, batch: int) -> I
             continue
         topics = sorted({topic for topic, _ in kafka_parts(source.end)})
         if kind_of(source.end) != "Kafka":
+            if len(pipeline.kafka_sources) == sum(not each.static for each in pipeline.streams.values()):
+                yield (
+                    f"the query read no Kafka topic but something else (source {source.source} stopped at "
+                    f"{text_of(source.end)}); the pipeline reads the topic {pipeline.reads}."
+                )
+        elif not any(all(map(each.matches, topics)) for each in pipeline.kafka_sources):
             yield (
-                f"the query read no Kafka topic but something else (source {source.source} stopped at "
-                f"{text_of(source.end)}); the pipeline reads the topic {pipeline.topic}."
-            )
-        elif topics != [pipeline.topic]:
-            yield (
-                f"the query read the topic {', '.join(topics)}; the pipeline reads {pipeline.topic}, where its offsets "
+                f"the query read the topic {', '.join(topics)}; the pipeline reads {pipeline.reads}, where its offsets "
                 "mean nothing."
             )
 

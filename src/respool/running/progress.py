@@ -4,8 +4,8 @@ A runner waits for events: batches, idle and ended queries, a request to stop, a
 """
 
 import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,9 @@ from respool.times import parse_time, time_text
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQueryProgress
+
+# The name under which a query reports how many records it rejected; with several inputs, a dot and the input's follow.
+OBSERVATION = "respool"
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class BatchProgress:
         seconds: How long the batch took.
         lag: Records that Kafka had when the batch was planned, and that no batch has read yet; None where Spark does
             not report it.
+        offsets: The first offset and the end offset of each Kafka partition, such as `{"orders-0": (120, 350)}`; of
+            partitions that the batch read for the first time, only the end is known, and they are left out.
     """
 
     pipeline: str
@@ -52,6 +57,7 @@ class BatchProgress:
     rejected: int
     seconds: float
     lag: int | None = None
+    offsets: Mapping[str, tuple[int, int]] = field(default_factory=dict, repr=False)
 
     @property
     def is_of_companion(self) -> bool:
@@ -100,7 +106,6 @@ def from_spark(pipeline: str, progress: "StreamingQueryProgress") -> BatchProgre
     if "addBatch" not in durations:
         return None
     operators = progress.stateOperators
-    observed = progress.observedMetrics.get("respool")
     # A transform that packs many rows into one row of Spark's state reports their number itself.
     state = progress.observedMetrics.get("respool-state")
     seconds = durations["triggerExecution"] / 1000
@@ -114,9 +119,10 @@ def from_spark(pipeline: str, progress: "StreamingQueryProgress") -> BatchProgre
         state_rows=_total(state, "state_rows", [operator.numRowsTotal for operator in operators]),
         late_rows=_total(state, "late_rows", [operator.numRowsDroppedByWatermark for operator in operators]),
         late_rows_total=None,
-        rejected=observed["rejected"] if observed is not None else 0,
+        rejected=_rejected(progress.observedMetrics),
         seconds=seconds,
         lag=_lag([(source.endOffset, source.latestOffset) for source in progress.sources]),
+        offsets=_offsets([(source.startOffset, source.endOffset) for source in progress.sources]),
     )
 
 
@@ -134,6 +140,32 @@ def _lag(sources: list[tuple[str, str]]) -> int | None:
         except (ValueError, AttributeError, KeyError, TypeError):  # Spark reports none, or it is not Kafka
             continue
     return sum(lags) if lags else None
+
+
+def _offsets(sources: list[tuple[str, str]]) -> dict[str, tuple[int, int]]:
+    """Return the offsets between two positions, of sources whose positions are Kafka's."""
+    ranges: dict[str, tuple[int, int]] = {}
+    for start, end in sources:
+        try:
+            before, after = json.loads(start), json.loads(end)
+            ranges |= {
+                f"{topic}-{partition}": (int(before[topic][partition]), int(offset))
+                for topic, offsets in after.items()
+                for partition, offset in offsets.items()
+                if partition in before.get(topic, {})
+            }
+        except (ValueError, AttributeError, KeyError, TypeError):  # the first batch, or it is not Kafka
+            continue
+    return ranges
+
+
+def _rejected(metrics: Mapping[str, Any]) -> int:
+    """Return how many records were rejected; with several inputs, each counts its own."""
+    return sum(
+        observed["rejected"]
+        for name, observed in metrics.items()
+        if name == OBSERVATION or name.startswith(f"{OBSERVATION}.")
+    )
 
 
 def _total(metrics: Any, name: str, by_operator: list[int]) -> int | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from respool.errors import BrokerUnreachable
 from respool.kafka import outage, topics
-from respool.kafka.cluster import KafkaCluster
+from respool.kafka.cluster import NO_KAFKA, KafkaCluster
 from respool.kafka.outage import Watch
 from respool.spark import failures
 from respool.spark.failures import Failure
@@ -126,7 +126,8 @@ class Restarts:
             if failure.needs_kafka and not self._watch.answered_since(interruption.failed):
                 continue
             try:
-                if failure.topic is not None and not topics.topic_exists(self._kafka, failure.topic):
+                topic = failure.topic if self._kafka is not NO_KAFKA else None
+                if topic is not None and not topics.topic_exists(self._kafka, topic):
                     del self._interruptions[name]
                     yield name, failures.topic_gone(failure, checkpoints[name])
                     continue

@@ -11,16 +11,17 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from respool.errors import CheckpointError, QueryError, RespoolError, StoreError
+from respool.errors import BrokerError, CheckpointError, QueryError, RespoolError, StoreError
 from respool.kafka import outage, topics
 from respool.kafka.cluster import KafkaCluster
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.fingerprint import summarize_changes
 from respool.pipeline.session import pipeline_session
+from respool.running import expired, progress, restarts
 from respool.running import options as run_options
-from respool.running import progress, restarts
-from respool.running.claim import changed_since, checkpoint_in_use, claim
-from respool.running.dataflow import Companions, kafka_source, sink_writer, start_query
+from respool.running.claim import changed_since, checkpoint_in_use, claim, newest_change
+from respool.running.dataflow import Companions, sink_writer, source_reader, start_query
+from respool.running.expired import ExpiredRange, Place
 from respool.running.options import RunOptions
 from respool.running.progress import (
     BatchProgress,
@@ -97,6 +98,7 @@ class Runner:
         self._checkpoints: dict[str, str] = {}
         self._newest: dict[str, int] = {}  # the newest batch that was reported
         self._late: Counter[str] = Counter()  # late rows
+        self._expired: dict[str, dict[Place, int]] = {}  # up to where skipped offsets were reported
         self._failed: list[Failure] = []  # for good
         self._companions: Companions | None = None
         self._topic_partitions: dict[str, int] = {}
@@ -148,16 +150,16 @@ class Runner:
         """
         changed = [self._options.apply(pipeline) for pipeline in pipelines]
         for pipeline in changed:
-            self._ask_kafka(partial(self._require_topic, pipeline.topic))
+            self._ask_kafka(partial(self._require_topics, pipeline))
         for pipeline in changed:
             if not self._hold(pipeline):
                 raise checkpoint_in_use(pipeline, self._checkpoint_of(pipeline))
         self._await_executors()
         for pipeline in changed:
-            self._ask_kafka(partial(pipeline.sink.prepare, self._kafka, pipeline.topic))
+            self._prepare(pipeline)
             self._start(pipeline)
         if self._options.dead_letter and not self._stops_requested:
-            self._companions = Companions(changed, self._checkpoint_of, self._hold, self._claims)
+            self._companions = Companions(changed, self._kafka, self._checkpoint_of, self._hold, self._claims)
             self._start_companions(self._companions, report=True)
 
     def wait(self) -> None:
@@ -287,6 +289,25 @@ class Runner:
             self._late[batch.pipeline] += batch.late_rows
             batch = replace(batch, late_rows_total=self._late[batch.pipeline])
         self._on_progress(batch)
+        self._report_skipped(batch)
+
+    def _report_skipped(self, batch: BatchProgress) -> None:
+        """Report records that a batch has skipped because Kafka no longer has them, as its pipeline allows."""
+        if not batch.offsets:
+            return
+        pipeline = self._pipelines[batch.pipeline]
+        ranges = {expired.place_of(name): offsets for name, offsets in batch.offsets.items()}
+        names = expired.skippable(pipeline, {topic for topic, _ in ranges})
+        with suppress(BrokerError):  # the next batch is checked again
+            self._note_expired(batch.pipeline, expired.skipped_in(ranges, batch.rows, names, self._kafka))
+
+    def _note_expired(self, name: str, lost: Sequence[ExpiredRange]) -> None:
+        """Report offsets that a query skips, each once."""
+        reported = self._expired.setdefault(name, {})
+        new = [each for each in lost if each.start >= reported.get(each.place, 0)]
+        reported |= {each.place: each.end for each in new}
+        if new:
+            self._on_note(expired.report(name, new))
 
     def _checkpoint_of(self, pipeline: Pipeline) -> str:
         return self._options.checkpoint_of(pipeline, self._settings)
@@ -296,8 +317,15 @@ class Runner:
         limit = self._options.patience
         retry_until_answered(ask, self._kafka, self._watch, limit, lambda: self._stops_requested > 0)
 
-    def _require_topic(self, topic: str) -> None:
-        self._topic_partitions[topic] = len(topics.require_topic(self._kafka, topic))
+    def _prepare(self, pipeline: Pipeline) -> None:
+        """Create what the sink of a pipeline needs; a new topic takes records as large as the first that it reads."""
+        topic = next(iter(pipeline.topics), None)
+        self._ask_kafka(partial(pipeline.sink.prepare, self._kafka, topic))
+
+    def _require_topics(self, pipeline: Pipeline) -> None:
+        for source in pipeline.kafka_sources:
+            for topic in source.present(self._kafka):
+                self._topic_partitions[topic] = len(topics.require_topic(self._kafka, topic))
 
     def _await_executors(self) -> None:
         """Wait for the executors of a cluster, and report where the output of their tasks is."""
@@ -335,7 +363,7 @@ class Runner:
                     raise
                 continue  # the store is tried again at the next check
             if companion is not None:
-                self._ask_kafka(partial(companion.sink.prepare, self._kafka, topic))
+                self._prepare(companion)
                 self._start(companion)
             if report:
                 for process in companions.holders(topic):
@@ -354,12 +382,15 @@ class Runner:
             self._choose_partitions(pipeline)
             self._sessions[name].streams.addListener(event_listener(name, self._events.put))
 
+        if any(source.on_data_loss == "skip" for source in pipeline.kafka_sources):
+            lost = expired.expired_before_start(self._checkpoints[name], pipeline, self._kafka)
+            self._note_expired(name, lost)
         try:
             self._queries[name] = start_query(
                 self._sessions[name],
                 pipeline,
-                kafka_source(self._kafka, pipeline, self._options.max_offsets_per_trigger),
-                sink_writer(self._kafka, pipeline, self._settings),
+                source_reader(self._kafka, pipeline, self._settings, self._options.max_offsets_per_trigger),
+                sink_writer(self._kafka, pipeline, self._settings, newest_change(self._checkpoints[name])),
                 self._checkpoints[name],
                 self._options.trigger_of(pipeline),
                 require_key=True,
@@ -375,9 +406,15 @@ class Runner:
 
     def _choose_partitions(self, pipeline: Pipeline) -> None:
         """Choose the number of state partitions of a new query, unless it is given."""
-        if run_options.has_partitions(self._spark, pipeline, self._checkpoints[pipeline.name]):
+        read = {
+            number
+            for topic, number in self._topic_partitions.items()
+            for source in pipeline.kafka_sources
+            if source.matches(topic)
+        }
+        if not read or run_options.has_partitions(self._spark, pipeline, self._checkpoints[pipeline.name]):
             return
-        of_topic = self._topic_partitions[pipeline.topic]
+        of_topic = max(read)
         chosen = run_options.suggested_partitions(self._tasks_at_once, of_topic)
         self._sessions[pipeline.name].conf.set(run_options.PARTITIONS, str(chosen))
         if not (pipeline.stateless or pipeline.is_companion):

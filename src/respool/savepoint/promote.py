@@ -116,7 +116,12 @@ def _promoted_run(fork: CheckpointSnapshot, checkpoint: CheckpointSnapshot | Non
     if mine is None or before is None:
         return mine or before
     return replace(
-        mine, sink=before.sink, sink_identity=before.sink_identity, on_replay=before.on_replay, output=before.output
+        mine,
+        sink=before.sink,
+        sink_identity=before.sink_identity,
+        on_replay=before.on_replay,
+        output=before.output,
+        recorded_at=before.recorded_at,
     )
 
 

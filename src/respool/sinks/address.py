@@ -31,6 +31,17 @@ class FileAddress:
 
 
 @dataclass(frozen=True)
+class JdbcAddress:
+    """A table of PostgreSQL that records its batches by the last change of the checkpoint.
+
+    Attributes:
+        address: The whole address, `jdbc:postgresql://…`, without a password.
+    """
+
+    address: str
+
+
+@dataclass(frozen=True)
 class OtherAddress:
     """A sink that records no batch.
 
@@ -43,7 +54,7 @@ class OtherAddress:
     text: str
 
 
-SinkAddress = DeltaAddress | FileAddress | OtherAddress
+SinkAddress = DeltaAddress | FileAddress | JdbcAddress | OtherAddress
 
 
 @dataclass(frozen=True)
@@ -70,6 +81,7 @@ class ReplayOutcome:
         remedy: What to do about it.
         restore: What `--restore-sink` does; None when it is not needed or not possible.
         new_query_id: Whether the remedy needs a new id for the query.
+        others: What the further sinks of the query will do.
     """
 
     sink: str
@@ -78,3 +90,9 @@ class ReplayOutcome:
     remedy: str | None = None
     restore: RestoreTable | MoveSinkFiles | None = None
     new_query_id: bool = False
+    others: tuple["ReplayOutcome", ...] = ()
+
+    @property
+    def every(self) -> tuple["ReplayOutcome", ...]:
+        """The outcome of each sink of the query."""
+        return (self, *self.others)

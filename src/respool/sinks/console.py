@@ -39,7 +39,7 @@ class ConsoleSink:
         """Return what happens to a replayed batch, for the plan of a rewind."""
         return "Results are printed again."
 
-    def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
+    def prepare(self, kafka: KafkaCluster, source_topic: str | None) -> None:
         """Nothing to create."""
 
     def write(self, frame: "DataFrame", write: WriteContext) -> None:
@@ -73,7 +73,7 @@ class FunctionSink:
         """Return what happens to a replayed batch, for the plan of a rewind."""
         return "The function is called again, with the same batch ids."
 
-    def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
+    def prepare(self, kafka: KafkaCluster, source_topic: str | None) -> None:
         """Nothing to create."""
 
     def write(self, frame: "DataFrame", write: WriteContext) -> None:

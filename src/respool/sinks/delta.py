@@ -1,53 +1,84 @@
-"""Results in a Delta table, one row for each key; and what a table does with replayed batches.
+"""Results in a Delta table: one row for each key, or appended, or one window replaced as a whole."""
 
-A rewind either leaves the table to skip or replace replayed batches, or restores it to the version before them.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, get_args
 from uuid import uuid4
 
-from respool.delta.log import Commit, DeltaLog, open_table, retry_on_conflict
-from respool.delta.restore import RestoreTable, rehearse
+from respool.delta.log import open_table, retry_on_conflict
 from respool.errors import CheckpointError, PipelineError
 from respool.identity import Identity
 from respool.kafka.cluster import KafkaCluster
 from respool.locations import for_spark, under
 from respool.settings import Settings
-from respool.sinks.address import DeltaAddress, ReplayOutcome
-from respool.sinks.protocol import SinkOutput, WriteContext, json_of, table_identity
-from respool.spark.sql import identifier, quote
-from respool.storage.open import open_reader
+from respool.sinks.columns import ColumnNames, check_distinct
+from respool.sinks.protocol import SinkOutput, WriteContext, compute, render_rows, table_identity
+from respool.spark.sql import identifier, literal, quote
+from respool.text import did_you_mean
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
+
+DeltaMode = Literal["upsert", "append", "overwrite"]
+
+_MOST_REPLACED = 10_000  # values of `overwrite_by` in a batch; each is a condition of the commit
 
 
 @dataclass(frozen=True)
 class DeltaSink:
-    """Rows to a Delta table; a result replaces the row of the same key. A batch is one commit.
+    """Rows to a Delta table. A batch is one commit.
 
     Attributes:
         table: The table's path or URL; a relative path lies under the storage's `results`. The first write creates it.
-        key: The columns that identify a result.
+        key: The columns that identify a result; a single name may be given as text. Required to upsert.
         withdrawn: A boolean column; a row where it is true deletes the row of its key. The column itself is not
-            written.
+            written. Only to upsert.
+        mode: `upsert`: a result replaces the row of the same key. `append`: rows are added, each batch once: the table
+            records the batches that it has under the query's id, as with Spark's own Delta sink. `overwrite`: the rows
+            of a batch replace all rows with the same value of `overwrite_by`.
+        overwrite_by: The column whose values are replaced as a whole, such as `window`. Only to overwrite.
+        partition_by: The columns by which a new table is partitioned.
+        cluster_by: The columns by which a new table is clustered.
+        evolve_schema: Add new columns of the results to the table. Otherwise rows with other columns are refused.
 
-    >>> respool.DeltaSink("order-totals", key=("window", "shop"))
-    DeltaSink(table='order-totals', key=('window', 'shop'), withdrawn=None)
+    >>> respool.DeltaSink("order-totals", key=("window", "shop")).describe()
+    'Delta table order-totals'
+    >>> respool.DeltaSink("orders", mode="append", partition_by="day").partition_by
+    ('day',)
     """
 
     table: str
-    key: tuple[str, ...]
+    key: ColumnNames = ColumnNames()  # noqa: RUF009  (a descriptor, not a default)
     withdrawn: str | None = None
+    mode: DeltaMode = "upsert"
+    overwrite_by: str | None = None
+    partition_by: ColumnNames = ColumnNames()  # noqa: RUF009
+    cluster_by: ColumnNames = ColumnNames()  # noqa: RUF009
+    evolve_schema: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a table without a key."""
-        if not self.key:
+        """Refuse contradictory fields."""
+        if self.mode not in get_args(DeltaMode):
+            raise PipelineError(
+                f"DeltaSink.mode is {self.mode!r}.{did_you_mean(str(self.mode), list(get_args(DeltaMode)))} Expected "
+                f"{', '.join(get_args(DeltaMode))}."
+            )
+        if self.mode == "upsert" and not self.key:
             raise PipelineError(f"The results in {self.table} need a key. Name the columns that identify a result.")
+        if self.withdrawn is not None and self.mode != "upsert":
+            raise PipelineError(
+                f"DeltaSink.withdrawn deletes the row of a key, which the mode '{self.mode}' does not do. Leave it "
+                "out, or use the mode 'upsert'."
+            )
+        if (self.overwrite_by is not None) != (self.mode == "overwrite"):
+            raise PipelineError(
+                "DeltaSink.overwrite_by names the column whose values the mode 'overwrite' replaces. "
+                + ("Name it." if self.overwrite_by is None else "Leave it out, or use that mode.")
+            )
+        if self.partition_by and self.cluster_by:
+            raise PipelineError("DeltaSink.partition_by and DeltaSink.cluster_by exclude each other. Leave one out.")
+        check_distinct(self, "key", "withdrawn")
 
     def with_suffix(self, suffix: str) -> "DeltaSink":
         """Return a table of the same results, with a suffix to its name."""
@@ -63,35 +94,36 @@ class DeltaSink:
 
     def replay_note(self) -> str:
         """Return what happens to a replayed batch, for the plan of a rewind."""
+        if self.mode == "append":
+            return f"{self.table} records which batches it has, and skips those unless --restore-sink restores it."
+        if self.mode == "overwrite":
+            return f"Results replace the rows of the same {self.overwrite_by} in {self.table}."
         return f"Results replace the rows of the same keys in {self.table}."
 
     def output(self, settings: Settings) -> SinkOutput:
         """Return where the results can be read back."""
         return SinkOutput(f"delta:{self.locate(settings)}", self.key)
 
-    def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
+    def recorded_at(self, settings: Settings) -> tuple[str, ...]:
+        """Return the table when it records batches."""
+        return (f"delta:{self.locate(settings)}",) if self.mode == "append" else ()
+
+    def prepare(self, kafka: KafkaCluster, source_topic: str | None) -> None:
         """Nothing to create: the first write creates the table."""
 
     def write(self, frame: "DataFrame", write: WriteContext) -> None:
-        """Replace the row of every key, in one commit."""
-        # A merge reads its source more than once; a stateful query must be computed once.
-        rows = self.render(frame).persist()
-        try:
-            if not rows.isEmpty():
-                self.correct(rows, write)
-        finally:
-            rows.unpersist()
+        """Write all rows, in one commit."""
+        match self.mode:
+            case "append":
+                self._append(frame, write)
+            case "overwrite":
+                self._overwrite(frame, write)
+            case "upsert":
+                self._upsert(frame, write)
 
     def render(self, rows: "DataFrame") -> "DataFrame":
         """Return results with their `key` and `value` as bytes, and the `row` itself."""
-        from pyspark.sql import functions as F
-
-        names = [name for name in rows.columns if name != self.withdrawn]
-        row = F.struct(*[F.col(quote(name)) for name in names])
-        key, value = F.expr(json_of(rows.schema, self.key)), F.expr(json_of(rows.schema, names))
-        if self.withdrawn is not None and self.withdrawn in rows.columns:  # the table itself has no such column
-            value = F.when(~F.coalesce(F.col(quote(self.withdrawn)), F.lit(False)), value)
-        return rows.select(key.cast("binary").alias("key"), value.cast("binary").alias("value"), row.alias("row"))
+        return render_rows(rows, self.key, self.withdrawn)
 
     def published(self, spark: "SparkSession", write: WriteContext, rows: "StructType") -> "DataFrame":
         """Return what the table holds now; it does not record which batch wrote a row, and when."""
@@ -123,10 +155,62 @@ class DeltaSink:
         """Return where the table is."""
         return under(settings.result_store, self.table)
 
+    def _upsert(self, frame: "DataFrame", write: WriteContext) -> None:
+        # A merge reads its source more than once; a stateful query must be computed once.
+        rows = self.render(frame).persist()
+        try:
+            if not rows.isEmpty():
+                self.correct(rows, write)
+        finally:
+            rows.unpersist()
+
+    def _append(self, frame: "DataFrame", write: WriteContext) -> None:
+        location, noted = self.locate(write.settings), {}
+        if write.query is not None and write.batch is not None:
+            if _newest_batch(location, write.query) >= write.batch:
+                compute(frame)
+                return
+            noted = {"txnAppId": write.query, "txnVersion": str(write.batch)}
+        self._create(frame.sparkSession, frame.schema, write.settings)
+        frame.write.format("delta").mode("append").options(**noted).save(for_spark(location))
+
+    def _overwrite(self, frame: "DataFrame", write: WriteContext) -> None:
+        assert self.overwrite_by is not None
+        rows = frame.persist()  # the replaced values are determined first; a stateful query must be computed once
+        try:
+            condition = _condition(rows, self.overwrite_by)
+            if condition is None:
+                return
+            self._create(rows.sparkSession, rows.schema, write.settings)
+            writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", condition)
+            retry_on_conflict(lambda: writer.save(for_spark(self.locate(write.settings))))
+        finally:
+            rows.unpersist()
+
     def _create(self, spark: "SparkSession", rows: "StructType", settings: Settings) -> None:
+        """Create the table when it is missing; add new columns to it, if its schema may change."""
+        location = for_spark(self.locate(settings))
         fields = [field for field in rows if field.name != self.withdrawn]
         empty = spark.createDataFrame([], type(rows)(fields))
-        empty.write.format("delta").mode("ignore").save(for_spark(self.locate(settings)))
+        if self.cluster_by:
+            self._create_clustered(empty, settings)
+        else:
+            writer = empty.write.format("delta").mode("ignore")
+            (writer.partitionBy(*self.partition_by) if self.partition_by else writer).save(location)
+        if self.evolve_schema:
+            existing = {name.lower() for name in spark.read.format("delta").load(location).columns}
+            if any(field.name.lower() not in existing for field in fields):
+                empty.write.format("delta").mode("append").option("mergeSchema", True).save(location)
+
+    def _create_clustered(self, empty: "DataFrame", settings: Settings) -> None:
+        """Create a clustered table when it is missing; Delta ignores `clusterBy` of a write to a path."""
+        table, columns, view = identifier(self.locate(settings)), ", ".join(map(quote, self.cluster_by)), uuid4().hex
+        empty.createOrReplaceTempView(f"respool_{view}")
+        create = f"CREATE TABLE IF NOT EXISTS {table} USING delta CLUSTER BY ({columns})"
+        try:
+            empty.sparkSession.sql(f"{create} AS TABLE respool_{view}")
+        finally:
+            empty.sparkSession.catalog.dropTempView(f"respool_{view}")
 
     def _merge(self, view: str, columns: list[str], settings: Settings) -> str:
         same = " AND ".join(f"t.{name} <=> s.row.{name}" for name in map(quote, self.key))
@@ -143,142 +227,58 @@ class DeltaSink:
         return " ".join(clauses)
 
 
-@dataclass(frozen=True)
-class _BatchCommits:
-    """What a table holds of the replayed batches.
-
-    Attributes:
-        commits: The commits that hold them, the newest first, without those that were undone.
-        others: Commits of other writers since the first of them, which a restore would undo.
-        whole: Whether the log reaches back far enough to list all of them.
-    """
-
-    commits: tuple[Commit, ...]
-    others: tuple[Commit, ...]
-    whole: bool
-
-
-def replay(sink: DeltaAddress, query_ids: Sequence[str], first_batch: int, new_query_id: bool) -> ReplayOutcome:
-    """Return what a table will do when the batches from `first_batch` on are replayed."""
-    name, ids = f"Delta table {sink.table}", [sink.app_id] if sink.app_id else list(query_ids)
-    if not ids:
-        raise CheckpointError(
-            f"It is unknown which batches of this query the {name} has: the query's id is lost with the file metadata. "
-            "Restore it from a copy, or leave --sink out and inspect the table yourself."
-        )
-    table = open_table(sink.table)
-    if all(table.transaction_version(app_id) is None for app_id in ids):
-        return _stranger(name, sink, ids[-1])
-    history = _find(DeltaLog(sink.table), table.version(), ids, first_batch)
-    if new_query_id and not sink.app_id:
-        return ReplayOutcome(name, _with_new_id(history, first_batch))
-    newest = table.transaction_version(ids[-1])
-    if newest is not None and newest >= first_batch:
-        why = (
-            f"The {name} has the batches up to {newest}: it would skip batches {first_batch} to {newest} "
-            "silently, and a stateful query would break."
-        )
-    elif history.commits:
-        why = (
-            f"The {name} has batches from {first_batch} on, up to {history.commits[0]}: their rows would be written "
-            "twice."
-        )
-    else:
-        return ReplayOutcome(name, f"It has no batch from {first_batch} on: they are written as new.")
-    step = RestoreTable(
-        sink.table, table.version(), _back_to(history, table.version()), ids[-1], newest, first_batch - 1
-    )
-    return _remedied(name, why, history, table, step)
-
-
-def _find(log: DeltaLog, version: int, ids: Sequence[str], first_batch: int) -> _BatchCommits:
-    """Search back from a version for the batches from `first_batch` on."""
-    commits: list[Commit] = []
-    others: list[Commit] = []
-    later: list[Commit] = []  # commits of others since the query's commit that was visited last
-    for commit in log.lineage(version):
-        batches = [commit.batches[app_id] for app_id in ids if app_id in commit.batches]
-        if batches and max(batches) < first_batch:
-            return _BatchCommits(tuple(commits), tuple(others), whole=True)
-        if batches:
-            commits.append(commit)
-            others += later
-            later = []
-        elif not commit.harmless and commit.goes_back is None:
-            later.append(commit)
-        # Older batches than the first under the query's first id do not exist.
-        if commit.begins or commit.batches.get(ids[0]) == first_batch:
-            return _BatchCommits(tuple(commits), tuple(others), whole=True)
-    return _BatchCommits(tuple(commits), tuple(others), whole=False)
-
-
-def _back_to(history: _BatchCommits, version: int) -> int | None:
-    """Return the version before the replayed batches; None when the first of them created the table."""
-    before = history.commits[-1].version - 1 if history.commits else version
-    return None if before < 0 else before
-
-
-def _remedied(name: str, why: str, history: _BatchCommits, table: "DeltaTable", step: RestoreTable) -> ReplayOutcome:
-    """Return the outcome for a table that has to be restored, or why it cannot be."""
-    if not history.whole:
-        return _refused(name, why, f"Its log no longer shows at which version batch {step.to_batch} was written")
-    if history.others:
-        more = f" and {len(history.others) - 1} more" if history.others[1:] else ""
-        return _refused(name, why, f"Its {history.others[-1]}{more} was committed in between and would be undone too")
-    hindrance = _hindrance(table, step)
-    if hindrance is not None:
-        return _refused(name, why, hindrance, step.to_version)
-    to = step.to_version
-    rows = {None: "loses all rows", step.from_version: "keeps its rows"}.get(to, f"goes back to version {to}")
-    text = f"Restored, it {rows}, and takes the batches from {step.to_batch + 1} on as new."
-    remedy = f"Let respool restore it with --restore-sink: from version {step.from_version} it {rows}."
-    return ReplayOutcome(name, text, why, remedy, step)
-
-
-def _hindrance(table: "DeltaTable", step: RestoreTable) -> str | None:
-    """Return why a table cannot be restored, or None."""
-    why = rehearse(table, step)
-    if why is not None:
-        return f"respool cannot write such a table ({why})"
-    if step.to_version in (None, step.from_version):
-        return None
+def _newest_batch(location: str, query: str) -> int:
+    """Return the newest batch of a query that a table has recorded; -1 without a batch or a table."""
     try:
-        back = open_table(step.table, step.to_version)
-    except CheckpointError as error:
-        return f"Its version {step.to_version} can no longer be read ({error.summary})"
-    gone = _missing(step.table, set(back.file_uris()) - set(table.file_uris()), table.table_uri)
-    return f"Files of its version {step.to_version} are gone, as after a VACUUM: {gone[0]}" if gone else None
+        newest = open_table(location).transaction_version(query)
+    except CheckpointError:
+        return -1  # nothing was written yet; Delta itself refuses a batch that it has
+    return -1 if newest is None else newest
 
 
-def _missing(location: str, uris: set[str], root: str) -> list[str]:
-    paths = [uri.removeprefix(root).removeprefix(root.removeprefix("file://")) for uri in sorted(uris)]
-    there = open_reader(location).facts(paths)
-    return [path for path in paths if path not in there]
-
-
-def _refused(name: str, why: str, hindrance: str, to_version: int | None = None) -> ReplayOutcome:
-    first = "Delete the rows of those batches yourself"
-    if to_version is not None:
-        first = f"Run RESTORE TABLE … TO VERSION AS OF {to_version} in Spark, if it still can"
-    remedy = f"{hindrance}. {first}, then rewind with --new-query-id; or let the query write to a new table."
-    return ReplayOutcome(name, "It cannot be restored by respool.", why, remedy, new_query_id=True)
-
-
-def _stranger(name: str, sink: DeltaAddress, app_id: str) -> ReplayOutcome:
-    what = f"under the txnAppId {app_id}" if sink.app_id else f"of the query {app_id}"
-    return ReplayOutcome(
-        name,
-        "It is unknown what it will do.",
-        f"The {name} has no batch {what}. Check that this is the query's table.",
-        "Name the table that the query writes to. If a foreachBatch function writes it, name its txnAppId as well: "
-        "--sink 'delta:TABLE?txnAppId=NAME'; or give --sink foreachBatch when it sets none.",
+def _condition(rows: "DataFrame", column: str) -> str | None:
+    """Return the SQL condition of the rows with the same values of a column; None without rows."""
+    kind = rows.schema[column].dataType
+    parts = list(_leaves(quote(column), kind))
+    values = rows.selectExpr(*(f"{text} AS v{number}" for number, (_, text, _) in enumerate(parts))).distinct()
+    selected = values.limit(_MOST_REPLACED + 1).collect()
+    if len(selected) > _MOST_REPLACED:
+        raise PipelineError(
+            f"A batch has more than {_MOST_REPLACED:,} values of {column}, which DeltaSink.overwrite_by names. Replace "
+            "larger groups, such as windows, or use the mode 'upsert'."
+        )
+    conditions = (
+        " AND ".join(
+            f"{name} IS NULL" if value is None else f"{name} = {show(value)}"
+            for (name, _, show), value in zip(parts, row, strict=True)
+        )
+        for row in selected
     )
+    return " OR ".join(f"({condition})" for condition in conditions) or None
 
 
-def _with_new_id(history: _BatchCommits, first_batch: int) -> str:
-    if not history.commits:
-        return f"It has no batch from {first_batch} on: they are written as new, under the query's new id."
-    return (
-        f"Under its new id the query writes all batches from {first_batch} on. The table has had some of them "
-        f"({history.commits[-1]} is the first): their rows are written twice, unless you have deleted them."
-    )
+def _leaves(name: str, kind: "DataType") -> "list[tuple[str, str, Callable[[Any], str]]]":
+    """Return each simple column in a column: its name, its value as text in SQL, and what makes a literal of it."""
+    from pyspark.sql import types
+
+    match kind:
+        case types.StructType():
+            return [leaf for field in kind for leaf in _leaves(f"{name}.{quote(field.name)}", field.dataType)]
+        case types.TimestampType():
+            return [(name, f"unix_micros({name})", lambda value: f"timestamp_micros({value})")]
+        case types.StringType():
+            return [(name, name, literal)]
+        case (
+            types.DateType()
+            | types.TimestampNTZType()
+            | types.BooleanType()
+            | types.IntegralType()
+            | types.DecimalType()
+        ):
+            type_name = kind.simpleString()
+            return [(name, f"CAST({name} AS STRING)", lambda value: f"CAST({literal(value)} AS {type_name})")]
+        case _:
+            raise PipelineError(
+                f"DeltaSink.overwrite_by names {name} of the type {kind.simpleString()}; expected a window, a time, a "
+                "date, a text or an exact number."
+            )

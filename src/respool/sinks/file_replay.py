@@ -13,9 +13,10 @@ from respool.format import layout, logs
 from respool.locations import local_path
 from respool.sinks.address import MoveSinkFiles, ReplayOutcome
 from respool.storage.folder import FolderReader, read_error
-from respool.storage.open import open_reader
+from respool.storage.open import new_writer, open_reader
 
 _LOG = "_spark_metadata"
+_EMPTY = b"v1"
 
 
 def replay(folder: str, first_batch: int) -> ReplayOutcome:
@@ -47,6 +48,36 @@ def replay(folder: str, first_batch: int) -> ReplayOutcome:
         text += f" {outside} files named in its log are not in the folder, and stay as they are."
     remedy = "Let respool move its files of these batches aside with --restore-sink."
     return ReplayOutcome(sink, text, why, remedy, MoveSinkFiles(folder, tuple(moving)))
+
+
+def newest_batch(folder: str) -> int:
+    """Return the newest batch in the log of a file sink; -1 without a log."""
+    path = local_path(folder)
+    if path is not None and not path.is_dir():
+        return -1
+    return max(logs.numbers_by_name(open_reader(folder).names(_LOG)).values(), default=-1)
+
+
+def fill_log(folder: str, next_batch: int, interval: int) -> None:
+    """Give a log the entries that it lacks before its next batch: of batches that wrote nothing to this folder.
+
+    Spark compacts its log every so many batches, and expects an entry of each batch since the last time. A new folder
+    of an older query, such as that of a fork, has none. Existing entries stay as they are.
+
+    Args:
+        folder: The folder or URL.
+        next_batch: The batch that will be written.
+        interval: The number of batches from compaction to compaction.
+    """
+    since = next_batch - next_batch % interval
+    names = {batch: str(batch) for batch in range(since, next_batch)}
+    if since:
+        names[since - 1] = f"{since - 1}.compact"
+    files = new_writer(folder)
+    existing = set(logs.numbers_by_name(files.names(_LOG)).values())
+    for batch in sorted(names.keys() - existing):
+        files.replace(f"{_LOG}/{names[batch]}", _EMPTY)
+    files.sync()
 
 
 def _open(folder: str) -> FolderReader:

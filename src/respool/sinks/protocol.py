@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from respool.errors import PipelineError
-from respool.identity import FROM_TEXT, Identity
+from respool.identity import FROM_TEXT, Identity, parse_identity
 from respool.kafka.cluster import KafkaCluster
 from respool.locations import canonical_location
 from respool.settings import Settings
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _ARCHIVE_NOTE = "Records that the archive has already are left out."  # as earlier versions wrote it
 
 
+SEVERAL = "several"  # the kind of the identity of several sinks
+
 _MILLISECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSS"
 _MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 
@@ -40,6 +42,9 @@ class WriteContext:
         kafka: The cluster for sinks that write there.
         settings: Where tables are that a sink names by a relative path.
         run: The id of the reprocessing run; None for a micro-batch.
+        query: The id of the streaming query; None for reprocessed results.
+        epoch: The id of the last change of the query's checkpoint, such as a rewind; empty before the first. A batch
+            that comes again in the same epoch is a replay after a crash. In another epoch it is a new batch.
     """
 
     pipeline: str
@@ -47,6 +52,8 @@ class WriteContext:
     kafka: KafkaCluster
     settings: Settings
     run: str | None = None
+    query: str | None = None
+    epoch: str = ""
 
     def headers(self) -> dict[str, str]:
         """Return headers that identify the origin of a Kafka record for its consumers."""
@@ -60,7 +67,7 @@ class SinkOutput:
     """Where results can be read again.
 
     Attributes:
-        address: `kafka:TOPIC` or `delta:TABLE`, the table with its whole path or URL.
+        address: `kafka:TOPIC`, `delta:TABLE` with its whole path or URL, `files:FOLDER`, or `jdbc:…`.
         key: The columns that identify a result; empty without a key.
     """
 
@@ -80,7 +87,7 @@ class Sink(Protocol):
         """Return what happens to a replayed batch, for the plan of a rewind."""
         ...
 
-    def prepare(self, kafka: KafkaCluster, source_topic: str) -> None:
+    def prepare(self, kafka: KafkaCluster, source_topic: str | None) -> None:
         """Create what the sink needs before the first write."""
         ...
 
@@ -104,6 +111,18 @@ class ReadableSink(Protocol):
 
     def output(self, settings: Settings) -> SinkOutput:
         """Return where; the settings have the place of tables that a sink names by a relative path."""
+        ...
+
+
+@runtime_checkable
+class RecordingSink(Sink, Protocol):
+    """A place that records which batches it has. A change of the checkpoint asks it what it does with replayed batches.
+
+    Its backend is found by the address: `registry.replay_of` and `registry.position_of`.
+    """
+
+    def recorded_at(self, settings: Settings) -> tuple[str, ...]:
+        """Return the addresses of the places that record batches, as `--sink` names them."""
         ...
 
 
@@ -147,9 +166,51 @@ class KeyedSink(Sink, Protocol):
         ...
 
 
+def compute(frame: "DataFrame") -> None:
+    """Compute every partition of a batch that is not written, as stateful queries need."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def render_rows(rows: "DataFrame", key: Sequence[str], withdrawn: str | None) -> "DataFrame":
+    """Return results with their `key` and `value` as JSON in bytes, and the `row` itself.
+
+    The value of a withdrawn result is null.
+
+    Args:
+        rows: The results.
+        key: The columns that identify a result.
+        withdrawn: A boolean column that is true for withdrawn results; it is left out of the value and the row.
+    """
+    from pyspark.sql import functions as F
+
+    names = [name for name in rows.columns if name != withdrawn]
+    row = F.struct(*[F.col(quote(name)) for name in names])
+    key_text, value = F.expr(json_of(rows.schema, key)), F.expr(json_of(rows.schema, names))
+    if withdrawn is not None and withdrawn in rows.columns:  # what is read back has no such column
+        value = F.when(~F.coalesce(F.col(quote(withdrawn)), F.lit(False)), value)
+    return rows.select(key_text.cast("binary").alias("key"), value.cast("binary").alias("value"), row.alias("row"))
+
+
 def identity_of(sink: Sink) -> Identity:
     """Return the identity of a sink's place."""
     return sink.identity() if isinstance(sink, IdentifiedSink) else Identity("described", {"text": sink.describe()})
+
+
+def places_of(identity: Identity) -> tuple[Identity, ...]:
+    """Return the identity of each place of a sink: several sinks have several."""
+    if identity.kind != SEVERAL:
+        return (identity,)
+    return tuple(parse_identity(place) for place in identity.fields["places"])
+
+
+def overlap(recorded: Identity, current: Identity) -> bool:
+    """Return whether a recorded sink and a current one have a place in common."""
+    return any(place.is_same(other) for place in places_of(recorded) for other in places_of(current))
+
+
+def is_among(current: Identity, recorded: Identity) -> bool:
+    """Return whether every place of a current sink is one of the recorded."""
+    return all(any(place.is_same(other) for place in places_of(recorded)) for other in places_of(current))
 
 
 def kafka_identity(topic: str) -> Identity:
@@ -205,12 +266,20 @@ def text_of(identity: Identity) -> str:
             return f"Delta table {fields.get('table')}"
         case "folder":
             return f"folder {fields.get('path')}"
+        case "jdbc":
+            return f"PostgreSQL table {fields.get('table')} of {fields.get('database')}"
+        case kind if kind == SEVERAL:
+            return str(fields.get("text"))
         case _:
             return str(fields.get("text", identity.kind))
 
 
-def check_key(sink: object, columns: Sequence[str], pipeline: str) -> None:
-    """Raise PipelineError when results lack a column of the sink's key.
+# The fields of sinks that name columns of results.
+_COLUMN_FIELDS = ("key", "partition_by", "cluster_by", "overwrite_by", "latest_by", "headers", "partition")
+
+
+def check_columns(sink: object, columns: Sequence[str], pipeline: str) -> None:
+    """Raise PipelineError when results lack a column that the sink names, such as one of its key.
 
     Args:
         sink: The sink.
@@ -218,12 +287,17 @@ def check_key(sink: object, columns: Sequence[str], pipeline: str) -> None:
         pipeline: The pipeline's name.
     """
     present = {name.lower() for name in columns}
-    missing = next((name for name in getattr(sink, "key", ()) if name.lower() not in present), None)
-    if missing is not None:
-        raise PipelineError(
-            f"The key of the sink of {pipeline} has the column '{missing}', which its results do not have "
-            f"({', '.join(columns)}).{did_you_mean(missing, list(columns))} Correct the key or the transform."
-        )
+    for each in getattr(sink, "sinks", ()):
+        check_columns(each, columns, pipeline)
+    for field in _COLUMN_FIELDS:
+        value = getattr(sink, field, None)
+        for name in (value,) if isinstance(value, str) else tuple(value or ()):
+            if name.lower() not in present:
+                raise PipelineError(
+                    f"The {field.replace('_', ' ')} of the sink of {pipeline} has the column '{name}', which its "
+                    f"results do not have ({', '.join(columns)}).{did_you_mean(name, list(columns))} Correct "
+                    f"{type(sink).__name__}.{field} or the transform."
+                )
 
 
 def json_of(schema: "StructType", names: Iterable[str], zone: str | None = None) -> str:
@@ -237,6 +311,11 @@ def json_of(schema: "StructType", names: Iterable[str], zone: str | None = None)
     kinds = {field.name.lower(): field.dataType for field in schema}  # Spark ignores the case; it reports unknown names
     fields = (f"{_exact(quote(name), kinds.get(name.lower()), zone)} AS {quote(name)}" for name in names)
     return f"to_json(struct({', '.join(fields)}){_options({}, zone)})"
+
+
+def json_value(value: str, kind: "DataType") -> str:
+    """Return a struct, an array or a map as JSON, in SQL; times are in UTC."""
+    return f"to_json({_exact(value, kind, 'UTC')}{_options({}, 'UTC')})"
 
 
 def _exact(value: str, kind: "DataType | None", zone: str | None, depth: int = 0) -> str:

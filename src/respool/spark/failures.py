@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from respool.errors import BrokerUnreachable, QueryError
+from respool.errors import BrokerUnreachable, QueryError, SinkUnreachable
 
 _RESUMES = "then run this again: it resumes after the last finished batch."
 
@@ -21,6 +21,8 @@ class Cause(Enum):
     TOPIC_GONE = "a topic is gone"
     DATA_LOSS = "records are no longer in Kafka"
     RECORD_TOO_LARGE = "a record is too large"
+    REGISTRY = "the schema registry does not answer"
+    REGISTRY_REFUSED = "the schema registry refuses"
     REFUSED = "Kafka refuses the credentials"
     CONCURRENT_QUERY = "another query writes to the checkpoint"
     STATE_MISMATCH = "the state was written by other code"
@@ -30,6 +32,7 @@ class Cause(Enum):
     APPLICATION_ENDED = "the cluster has ended the application"
     MODULE_MISSING = "a Python module is missing"
     NETWORK = "a connection failed"
+    SINK = "a sink does not answer"
     CODE = "Python code raised an exception"
     UNKNOWN = "unknown"
 
@@ -39,7 +42,9 @@ class Cause(Enum):
 _TRANSIENT: dict[Cause, int | None] = {
     Cause.KAFKA: None,
     Cause.TOPIC_UNKNOWN: None,
+    Cause.REGISTRY: None,
     Cause.NETWORK: None,
+    Cause.SINK: None,
     Cause.WORKER_START: 10,
     Cause.EXECUTOR_LOST: 10,
     Cause.WORKER_LOST: 3,  # most often killed for its memory; a crash that the data causes would repeat for ever
@@ -47,6 +52,8 @@ _TRANSIENT: dict[Cause, int | None] = {
 
 # Messages of Spark and Kafka, in the order in which they are tried: an outer message often repeats inner messages.
 _PATTERNS: tuple[tuple[str, Cause], ...] = (
+    (r"respool\.Schemas\$RegistryUnreachable", Cause.REGISTRY),
+    (r"respool\.Schemas\$RegistryRefused", Cause.REGISTRY_REFUSED),
     (r"No space left on device|DISK_FULL|not enough space", Cause.DISK_FULL),
     (r"UnknownTopicOrPartitionException", Cause.TOPIC_GONE),
     (r"failOnDataLoss|OffsetOutOfRangeException", Cause.DATA_LOSS),
@@ -105,6 +112,8 @@ _MEANINGS: dict[Cause, str] = {
         "Records that it had not read yet are no longer in Kafka: the topic was recreated or its retention passed. "
         "To read the available records, {start_over}."
     ),
+    Cause.REGISTRY: f"The schema registry of its decoder does not answer. Check that it runs; {_RESUMES}",
+    Cause.REGISTRY_REFUSED: "The schema registry of its decoder refuses. Check the SchemaRegistry of the decoder.",
     Cause.RECORD_TOO_LARGE: (
         "A record is larger than its topic accepts. Raise max.message.bytes of the topic that it writes to."
     ),
@@ -130,12 +139,15 @@ _MEANINGS: dict[Cause, str] = {
         "every host of the cluster. See docs/deploy.md."
     ),
     Cause.NETWORK: f"A connection failed. Check the network and the object store; {_RESUMES}",
+    Cause.SINK: f"A sink does not answer. Check that its server runs and can be reached; {_RESUMES}",
 }
 
 _UNKNOWN_TOPIC = re.compile(r"Topic (\S+) not present in metadata")
 # The last line of a Python traceback: the class of the exception, and its text.
 _RAISED = re.compile(r"^(?!py4j\.|pyspark\.|java\.|javax\.|org\.|scala\.)([A-Za-z_][\w.]*)(?::\s|$)", re.MULTILINE)
 _TRACEBACK = "Traceback (most recent call last):"
+# Errors of respool's own that pass when a server answers again.
+_UNREACHABLE: dict[type[Exception], Cause] = {BrokerUnreachable: Cause.KAFKA, SinkUnreachable: Cause.SINK}
 
 
 @dataclass(frozen=True)
@@ -179,7 +191,7 @@ class Failure:
 def classify(pipeline: str, error: BaseException, checkpoint: str) -> Failure:
     """Return why the query of a pipeline on a checkpoint failed."""
     text = without_plan(error)
-    cause = Cause.KAFKA if isinstance(error, BrokerUnreachable) else _cause(text)
+    cause = next((cause for kind, cause in _UNREACHABLE.items() if isinstance(error, kind)), None) or _cause(text)
     topic = _UNKNOWN_TOPIC.search(text) if cause is Cause.TOPIC_UNKNOWN else None
     return _failure(pipeline, cause, innermost_message(text), checkpoint, topic[1] if topic else None)
 
@@ -208,8 +220,9 @@ def gave_up(pipeline: str, before: Failure | None, waited: str) -> Failure:
 def _cause(text: str) -> Cause:
     if _TRACEBACK in text:
         raised = _RAISED.findall(text.partition(_TRACEBACK)[2])
-        if f"{BrokerUnreachable.__module__}.{BrokerUnreachable.__qualname__}" in raised:
-            return Cause.KAFKA
+        for kind, cause in _UNREACHABLE.items():
+            if f"{kind.__module__}.{kind.__qualname__}" in raised:
+                return cause
         if raised[-1:] == ["ModuleNotFoundError"]:
             return Cause.MODULE_MISSING
         # An exception of the user's code may quote anything: its text says nothing about the cause.

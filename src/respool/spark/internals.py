@@ -11,9 +11,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from respool.errors import SettingsError
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _TRY_AGAIN = 0.02  # seconds
 
@@ -354,6 +357,81 @@ def query_listener(
     return Listener()
 
 
+@dataclass(frozen=True)
+class WriterFacts:
+    """How a query writes.
+
+    Tested with Spark 4.2.0. For what fails without it, see `writer_facts` and `running_facts`.
+
+    Attributes:
+        format: The format of a writer, or what Spark calls the sink of a running query.
+        options: The options, by their names in lower case.
+        output_mode: Spark's output mode, in lower case.
+        checkpoint: The checkpoint of a running query; empty for a writer.
+    """
+
+    format: str
+    options: dict[str, str]
+    output_mode: Any
+    checkpoint: str = ""
+
+
+def writer_facts(writer: "DataStreamWriter") -> WriterFacts:
+    """Return the format and the options of a writer that has not been started.
+
+    Tested with Spark 4.2.0. Without it, `respool run --job` needs the checkpoint as --checkpoint, and cannot tell which
+    replayed batches the sink of a job skips.
+    """
+    internal: Any = writer
+    fields = _private_fields(internal._jwrite, ("source", "extraOptions", "outputMode", "foreachBatchWriter"))
+    is_function = fields["foreachBatchWriter"] is not None
+    return WriterFacts(
+        format="foreachBatch" if is_function else str(fields["source"]),
+        options=_options_of(fields["extraOptions"]),
+        output_mode=str(fields["outputMode"]).lower(),
+    )
+
+
+def running_facts(query: "StreamingQuery") -> WriterFacts:
+    """Return the sink, the options and the checkpoint of a running query.
+
+    Tested with Spark 4.2.0. Without it, `respool.attach` needs the checkpoint and the sink as arguments.
+    """
+    internal: Any = query
+    execution: Any = internal._jsq
+    if hasattr(execution, "streamingQuery"):
+        execution = execution.streamingQuery()
+    fields = _private_fields(execution, ("sink", "extraOptions", "outputMode", "resolvedCheckpointRoot"))
+    return WriterFacts(
+        format=str(fields["sink"]),
+        options=_options_of(fields["extraOptions"]),
+        output_mode=str(fields["outputMode"]).lower(),
+        checkpoint=str(fields["resolvedCheckpointRoot"]),
+    )
+
+
+def _private_fields(value: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return fields of an object of the JVM, by their names, wherever in its class hierarchy they are."""
+    fields: dict[str, Any] = {}
+    kind = value.getClass()
+    while kind is not None:
+        for field in kind.getDeclaredFields():
+            if field.getName() in names:
+                field.setAccessible(True)
+                fields[field.getName()] = field.get(value)
+        kind = kind.getSuperclass()
+    return fields
+
+
+def _options_of(options: Any) -> dict[str, str]:
+    entries = options.iterator()
+    values: dict[str, str] = {}
+    while entries.hasNext():
+        entry = entries.next()
+        values[str(entry._1()).lower()] = str(entry._2())
+    return values
+
+
 # Rows and files
 
 
@@ -368,6 +446,37 @@ def rows_as_table(frame: "DataFrame", rows: int) -> str:
     collected: Any = session._jsparkSession.createDataFrame(internal._jdf.collectAsList(), internal._jdf.schema())
     table: str = collected.showString(rows, 0, False)
     return table
+
+
+def write_file_batch(
+    frame: "DataFrame", folder: str, file_format: str, partition_by: Sequence[str], batch: int
+) -> None:
+    """Write a batch to a folder as Spark's own file sink does: its files, then its entry in `_spark_metadata`.
+
+    A batch that the log has is skipped, and then not computed.
+
+    Tested with Spark 4.2.0. Without it, `respool.FileSink` cannot write; a query that writes with Spark's own file sink
+    can be rewound still.
+
+    Args:
+        frame: The rows.
+        folder: The folder or URL, in the form that Spark expects.
+        file_format: `parquet` or `json`.
+        partition_by: The columns by which the files are put in folders.
+        batch: The id of the batch.
+    """
+    session, internal = frame.sparkSession, frame
+    if not hasattr(session, "_jsparkSession"):
+        raise SettingsError(
+            f"{folder} cannot be written over Spark Connect: that needs Spark's JVM. Run this with a JVM of its own, "
+            "without SPARK_REMOTE and with --master 'local[*]' or a cluster."
+        )
+    jvm: Any = session._jvm
+    formats = jvm.org.apache.spark.sql.execution.datasources
+    chosen = {"parquet": formats.parquet.ParquetFileFormat, "json": formats.json.JsonFileFormat}[file_format]()
+    columns, options = jvm.PythonUtils.toSeq(list(partition_by)), jvm.PythonUtils.toScalaMap({})
+    sinks = jvm.org.apache.spark.sql.execution.streaming.sinks
+    sinks.FileStreamSink(session._jsparkSession, folder, chosen, columns, options).addBatch(batch, internal._jdf)
 
 
 def has_filesystem(spark: "SparkSession", scheme: str) -> bool:
@@ -450,3 +559,38 @@ class HadoopPath:
         with contextlib.closing(stream):
             text: str = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
             return text
+
+
+# Schemas
+
+
+class _SchemaSource:
+    """Implements `respool.SchemaSource`, of respool's own classes in the JVM."""
+
+    def __init__(self, find: Callable[[str, int], str]) -> None:
+        self.find = find
+
+    Java = SimpleNamespace(implements=["respool.SchemaSource"])
+
+
+_SERVED: list[tuple[Any, _SchemaSource]] = []  # the gateway, and what it calls
+
+
+def serve_schemas(find: Callable[[str, int], str]) -> None:
+    """Let respool's classes in the JVM look schemas up in this process.
+
+    Tested with Spark 4.2.0. Without it, decoders cannot use a schema registry.
+
+    Args:
+        find: Answers as `respool.SchemaSource` says.
+    """
+    from pyspark import SparkContext
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    gateway: Any = SparkContext._gateway
+    if any(served is gateway for served, _ in _SERVED):
+        return
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    source = _SchemaSource(find)
+    gateway.jvm.respool.Schemas.setSource(source)
+    _SERVED[:] = [(gateway, source)]

@@ -15,7 +15,7 @@ from respool.errors import MachineError
 from respool.local import jars
 from respool.locations import for_spark, scheme_of, store_of
 from respool.settings import Settings
-from respool.spark import cluster, connect, gateway, internals, jvm_classes
+from respool.spark import cluster, connect, gateway, installed, internals, jvm_classes
 from respool.storage import lease, object_store
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ def any_session(settings: Settings, locations: Iterable[str] = ()) -> "Iterator[
         settings: As for `spark_session`.
         locations: As for `spark_session`.
     """
+    installed.require("This")
     address = connect.server_of(settings)
     started = spark_session(settings, locations=locations) if address is None else connect.connect_session(address)
     with started as session:
@@ -116,6 +117,7 @@ def spark_session(
         MachineError: The JVM did not start, or was killed meanwhile.
         SettingsError: Spark Connect is asked for.
     """
+    installed.require("This run")
     connect.refuse(settings)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
@@ -233,7 +235,7 @@ def _conf(settings: Settings, submitted: bool, stores: set[str]) -> dict[str, st
     if submitted:
         return {**_ALWAYS, **access, **settings.spark}
     local = cluster.is_local(settings.master)
-    needed = jars.spark_jars(settings)
+    needed: list[Path] = installed.own_jars(settings)
     if "s3" in stores:
         needed = [*needed, *jars.s3_jars(settings), jvm_classes.S3_JAR]
         access |= jvm_classes.S3_CONF

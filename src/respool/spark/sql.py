@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from respool.locations import for_spark
+from respool.spark import plain_types
 from respool.text import did_you_mean
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructField, StructType
+    from pyspark.sql.types import DataType, StructType
 
 
 def quote(name: str) -> str:
@@ -63,13 +64,19 @@ class _Token(NamedTuple):
     at: int
 
 
-def parse_ddl(text: str) -> "StructType":
+def parse_ddl(text: str, types: Any = None) -> "StructType":
     """Return the schema that a text of DDL declares; types that have no fields of interest here are `void`.
+
+    Args:
+        text: The text.
+        types: The module that has the types: pyspark.sql.types, or `plain_types` without pyspark.
 
     Raises:
         DdlError: Spark could not read it either.
     """
-    return _Parser(text).schema()
+    if types is None:
+        from pyspark.sql import types
+    return _Parser(text, types).schema()
 
 
 def canonical_ddl(text: str) -> str:
@@ -78,13 +85,14 @@ def canonical_ddl(text: str) -> str:
     Raises:
         DdlError: Spark could not read it.
     """
-    parser = _Parser(text)
+    parser = _Parser(text, plain_types)
     parser.schema()
     return " ".join(parser.canonical())
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, types: Any) -> None:
+        self._types = types
         self._tokens = _tokens(text)
         self._next = 0
         self._names: dict[int, str] = {}  # the fields' names, by the place of their token
@@ -101,25 +109,22 @@ class _Parser:
                 yield token.text
 
     def schema(self) -> "StructType":
-        from pyspark.sql.types import StructType
-
+        schema: StructType
         if self._word(0) == "struct" and self._peek(1).text == "<":
             schema = self._type()
-            assert isinstance(schema, StructType)
         else:
-            schema = StructType([] if self._peek().kind == "end" else self._fields())
+            schema = self._types.StructType([] if self._peek().kind == "end" else self._fields())
         self._expect("end", "a comma or the end")
         return schema
 
-    def _fields(self) -> "list[StructField]":
+    def _fields(self) -> list[Any]:
         fields = [self._field()]
         while self._take(","):
             fields.append(self._field())
         return fields
 
-    def _field(self) -> "StructField":
-        from pyspark.sql.types import StructField
-
+    def _field(self) -> Any:
+        StructField = self._types.StructField
         token = self._peek()
         if token.kind not in ("word", "quoted") or token.text.isdecimal():
             raise self._unexpected("a field's name")
@@ -134,9 +139,8 @@ class _Parser:
         self._names[place] = name
         return StructField(name, kind, nullable)
 
-    def _type(self) -> "DataType":
-        from pyspark.sql import types
-
+    def _type(self) -> Any:
+        types = self._types
         name = self._word(0)
         if self._peek().kind != "word":
             raise self._unexpected("a type")
@@ -170,15 +174,15 @@ class _Parser:
             self._next += 1
             self._symbol(")")
             return types.NullType()
-        if name not in _plain_types():
+        if name not in _plain_types(types):
             self._next -= 1
-            near = did_you_mean(name, [*_plain_types(), "timestamp", "decimal", "array", "map", "struct"])
+            near = did_you_mean(name, [*_plain_types(types), "timestamp", "decimal", "array", "map", "struct"])
             raise DdlError(f"'{self._peek().text}' at character {self._peek().at + 1} is not a type of Spark.{near}")
         if name == "string" and self._words("collate"):
             self._next += 1
-        return _plain_types()[name]()
+        return _plain_types(types)[name]()
 
-    def _inner(self, count: int) -> "list[DataType]":
+    def _inner(self, count: int) -> list[Any]:
         self._symbol("<")
         kinds = [self._type()]
         while len(kinds) < count:
@@ -187,9 +191,8 @@ class _Parser:
         self._symbol(">")
         return kinds
 
-    def _decimal(self) -> "DataType":
-        from pyspark.sql.types import DecimalType
-
+    def _decimal(self) -> Any:
+        DecimalType = self._types.DecimalType
         numbers = self._numbers(2)
         precision = numbers[0] if numbers else 10
         scale = numbers[1] if len(numbers) > 1 else 0
@@ -197,9 +200,10 @@ class _Parser:
             raise DdlError(f"DECIMAL({precision},{scale}) is not possible: Spark has 38 digits at most.")
         return DecimalType(precision, scale)
 
-    def _time(self, name: str) -> "DataType":
-        from pyspark.sql.types import NullType, TimestampNTZType, TimestampType
-
+    def _time(self, name: str) -> Any:
+        NullType = self._types.NullType
+        TimestampNTZType = self._types.TimestampNTZType
+        TimestampType = self._types.TimestampType
         if name == "time":
             self._numbers(1)
             self._words("without", "time", "zone")
@@ -276,9 +280,7 @@ def _tokens(text: str) -> list[_Token]:
     return [*tokens, _Token("end", "", len(text))]
 
 
-def _plain_types() -> "Mapping[str, Callable[[], DataType]]":
-    from pyspark.sql import types
-
+def _plain_types(types: Any) -> "Mapping[str, Callable[[], DataType]]":
     return {
         "boolean": types.BooleanType,
         "tinyint": types.ByteType,

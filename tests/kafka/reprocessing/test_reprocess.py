@@ -70,7 +70,7 @@ def test_a_window_is_put_right_under_the_same_key(make: MakeStage) -> None:
     report = here.audit("2025-09-04T07:00:00", "2025-09-04T08:40:00")
     assert dict(report.counts) == {"wrong": 1, "missing": 1, "same": 1}
     wrong, missing = report.differences
-    records = tuple(f"{here.pipeline.topic}-0:{offset}" for offset in (12, 13))
+    records = tuple(f"{here.pipeline.reads}-0:{offset}" for offset in (12, 13))
     assert (wrong.verdict, wrong.late, wrong.records) == ("wrong", 2, records)
     assert (json.loads(wrong.published or "")["count"], json.loads(wrong.archived or "")["count"]) == (3, 5)
     assert (missing.verdict, missing.start, missing.late) == (
@@ -108,7 +108,7 @@ def test_an_audit_fixes_what_differs_and_nothing_else(make: MakeStage) -> None:
     nobody = json.dumps(
         {"browser": "Nobody", "window": {"start": "2025-09-04T07:00:00.000Z", "end": "2025-09-04T07:05:00.000Z"}}
     )
-    topic = f"{here.pipeline.topic}-results"
+    topic = f"{here.pipeline.reads}-results"
     producer.produce(here.kafka, topic, [Message(nobody.encode(), nobody[:-1].encode() + b',"count":9}')])
     producer.produce(here.kafka, topic, [Message(b"what is this", b"not a result at all")])
     hour = ("2025-09-04T07:00:00", "2025-09-04T08:00:00")
@@ -130,7 +130,7 @@ def test_an_audit_fixes_what_differs_and_nothing_else(make: MakeStage) -> None:
 
 
 def newest(here: Stage, count: int) -> list[consumer.Record]:
-    return list(consumer.read(here.kafka, f"{here.pipeline.topic}-results", newest=count))
+    return list(consumer.read(here.kafka, f"{here.pipeline.reads}-results", newest=count))
 
 
 def test_sessions_that_a_late_event_joins_are_withdrawn(make: MakeStage) -> None:
@@ -329,7 +329,7 @@ def test_an_archive_that_begins_too_late_is_reported(make: MakeStage) -> None:
     here = make("visit-counts")
     here.send(click("07:00:00"), click("07:01:00"))
     client = admin_client(here.kafka)
-    for answer in client.delete_records([TopicPartition(here.pipeline.topic, 0, 1)]).values():
+    for answer in client.delete_records([TopicPartition(here.pipeline.reads, 0, 1)]).values():
         answer.result()
     here.batches([click("08:30:00")], [click("08:31:00")])
     with pytest.raises(ReprocessError, match="starts at offset 1 of partition 0"):
@@ -416,7 +416,7 @@ def test_whoever_kills_a_fix_can_repeat_the_command(make: MakeStage) -> None:
 
 def test_a_users_pipeline_is_reprocessed(make: MakeStage) -> None:
     here = replace(make("visit-counts"), name="support.own_pipeline:orders", values={})
-    topic = here.pipeline.topic
+    topic = here.pipeline.reads
     topics.create(here.kafka, topic, partitions=1)
     orders = ((2.5, "07:00"), (1.0, "10:00"), (0.0, "10:00"), (4.0, "07:30"))
     here.batches(*[[{"shop": "Lyon", "amount": amount, "ordered_at": f"2025-09-04T{at}:00Z"}] for amount, at in orders])

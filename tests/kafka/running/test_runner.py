@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from respool.decoders.json import JsonDecoder
-from respool.errors import CheckpointError, QueryError
+from respool.errors import CheckpointError, PipelineError, QueryError
 from respool.kafka import consumer, producer, topics
 from respool.kafka.cluster import KafkaCluster
 from respool.kafka.producer import Message
@@ -427,6 +427,5 @@ def test_the_console_shows_tables_as_spark_draws_them(
 
 def test_a_wrong_schema_is_reported_before_anything_runs(stage: Stage, topic: str) -> None:
     pipeline, _ = collecting(topic)
-    wrong = replace(pipeline, decode=JsonDecoder("visit_id TEXTT", "visit_id"))
-    with pytest.raises(Exception, match="is not readable"):
-        stage.run(wrong)
+    with pytest.raises(PipelineError, match="is not readable"):
+        stage.run(replace(pipeline, decode=JsonDecoder("visit_id TEXTT", "visit_id")))

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from respool.decoders.json import JsonDecoder, _parse_schema, _read, decode, decode_events
+from respool.decoders.json import JsonDecoder, _parse_schema, _read, _text_time
+from respool.decoders.protocol import decode, decode_events
 from respool.errors import PipelineError
 from respool.visits.counts import VISIT
 
@@ -57,6 +58,13 @@ REJECTED: list[tuple[bytes | None, str]] = [
     (b'{"at": "9999-12-31T23:59:59"}', "at is not readable"),
     (b'{"at": {"year": 2025}}', "at is not readable"),
 ]
+
+
+def reader_of(spark: "SparkSession", decoder: JsonDecoder) -> Any:
+    """Return the column with which JsonReader reads values; None when from_json reads them all."""
+    from pyspark.sql import types
+
+    return _read(spark, _text_time(_parse_schema(decoder), decoder, types))
 
 
 def decoded(spark: "SparkSession", values: list[bytes | None], decoder: JsonDecoder) -> list[Any]:
@@ -308,7 +316,7 @@ def test_what_is_accepted_is_read_without_from_json(
     spark: "SparkSession", decoder: JsonDecoder, read: tuple[bytes, ...], left: tuple[bytes, ...]
 ) -> None:
     frame = spark.createDataFrame([(value,) for value in (*read, *left)], "value BINARY")
-    column = _read(spark, _parse_schema(decoder), decoder)
+    column = reader_of(spark, decoder)
     assert column is not None
     rows = frame.select(column.isNotNull().alias("read")).collect()
     assert [row.read for row in rows] == [True] * len(read) + [False] * len(left)
@@ -316,7 +324,7 @@ def test_what_is_accepted_is_read_without_from_json(
 
 def test_a_type_that_only_from_json_reads_leaves_all_to_it(spark: "SparkSession") -> None:
     decoder = JsonDecoder("clock TIMESTAMP_NTZ, at TIMESTAMP", "at")
-    assert _read(spark, _parse_schema(decoder), decoder) is None
+    assert reader_of(spark, decoder) is None
     (row,) = decoded(spark, [b'{"clock": "2025-09-04T07:00:00", ' + TIME + b"}"], decoder)
     assert row.event.clock == datetime(2025, 9, 4, 7)  # noqa: DTZ001
 
@@ -402,7 +410,7 @@ def test_what_is_read_without_from_json_is_what_from_json_reads(
     rows = [repr(row) for row in decoded(spark, values, decoder)]  # as text, in which NaN is equal to itself
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("respool.decoders.json._READER", "respool.None")  # as in a JVM without the class
-        assert _read(spark, _parse_schema(decoder), decoder) is None
+        assert reader_of(spark, decoder) is None
         for value, row, expected in zip(values, rows, decoded(spark, values, decoder), strict=True):
             assert row == repr(expected), value
 

@@ -14,9 +14,11 @@ import pytest
 
 from respool.archive.high_water import read_archived_offsets
 from respool.archive.reader import ArchiveReader
+from respool.decoders.json import JsonDecoder
 from respool.errors import PipelineError, ReprocessError
 from respool.pipeline.definition import Pipeline
-from respool.pipeline.results import Windows
+from respool.pipeline.inputs import Input
+from respool.pipeline.results import Events, Sessions, Windows
 from respool.reprocessing.completeness import check_beginning, wait_until_archived
 from respool.reprocessing.computation import Computation, check_windows
 from respool.reprocessing.job import Preview, ReprocessJob, preview
@@ -24,9 +26,12 @@ from respool.reprocessing.live import LiveQuery
 from respool.reprocessing.plan import ReprocessRequest, make_plan, results_of
 from respool.sessions.rules import sessions_of
 from respool.settings import Settings
+from respool.sinks.kafka import KafkaSink
+from respool.sources.kafka import KafkaSource
+from respool.sources.tables import DeltaSource
 from respool.testing import run_batches
 from respool.times import Span, parse_span
-from respool.visits.counts import browser_stats_stateful, count_windows, visit_counts
+from respool.visits.counts import VISIT, browser_stats_stateful, count_windows, visit_counts
 from respool.visits.sessions import sessions
 from support.archive import NOW, computation_of, plan_of, write_archive, write_hours, write_part
 
@@ -124,6 +129,112 @@ def test_windows_that_overlap_are_whole(spark: "SparkSession", tmp_path: Path) -
     }
 
 
+def test_results_of_single_events_are_computed_for_any_span_as_live(spark: "SparkSession", tmp_path: Path) -> None:
+    def longer(events: Any) -> Any:
+        return events.where("page <> 'spam'").selectExpr("visit_id", "upper(page) AS page", "event_time")
+
+    pipeline = Pipeline(
+        "single",
+        "visits",
+        decode=VISIT,
+        transform=longer,
+        stateless=True,
+        sink=KafkaSink("single", key=("visit_id", "event_time")),
+        results=Events("event_time"),
+    )
+    values = [event(at(f"07:{minute:02}:00"), visit=f"v{minute}") for minute in range(30)]
+    live = [row for batch in run_batches(spark, pipeline, [values]) for row in batch.rows]
+    table = write_archive(spark, tmp_path, pipeline, [values])
+    request = ReprocessRequest(pipeline, span(at("07:10:00"), at("07:20:00")), slice=timedelta(minutes=3))
+    rows = published(computation_of(spark, request, table))
+    expected = [row for row in live if 10 <= row["event_time"].minute < 20]
+    assert len(rows) == 10
+    assert sorted(map(str, rows)) == sorted(map(str, expected))
+    # They are final at once: a live query without a watermark has not "closed" anything, and nothing waits for it.
+    never = LiveQuery("here", 5, None, {0: 30})
+    assert plan_of(request, table, never).closed_until(judge_open=False) is None
+
+
+def test_session_windows_of_spark_are_whole(spark: "SparkSession", tmp_path: Path) -> None:
+    def by_visit(events: Any) -> Any:
+        from pyspark.sql import functions as F
+
+        counted = events.groupBy("visit_id", F.session_window("event_time", "10 minutes")).count()
+        start, end = F.col("session_window.start"), F.col("session_window.end") - F.expr("INTERVAL 10 MINUTES")
+        return counted.select("visit_id", start.alias("session_start"), end.alias("session_end"), "count")
+
+    pipeline = Pipeline(
+        "by-visit",
+        "visits",
+        decode=VISIT,
+        watermark="10 minutes",
+        transform=by_visit,
+        sink=KafkaSink("by-visit", key=("visit_id", "session_start")),
+        results=Sessions("10 minutes", key=("visit_id",)),
+    )
+    values = [event(at(f"07:{minute:02}:00"), visit="v") for minute in (0, 8, 16, 40, 45)]
+    last = [event(at("09:00:00"), visit="last")]
+    live = [row for batch in run_batches(spark, pipeline, [values, last, last]) for row in batch.rows]
+    assert sorted(row["count"] for row in live) == [2, 3]
+    table = write_archive(spark, tmp_path, pipeline, [values, last])
+    request = ReprocessRequest(pipeline, span(at("07:10:00"), at("07:42:00")))
+    assert sorted(map(str, published(computation_of(spark, request, table)))) == sorted(map(str, live))
+
+
+def test_a_static_input_is_joined_with_the_archive(spark: "SparkSession", tmp_path: Path) -> None:
+    def named(visits: Any, pages: Any) -> Any:
+        return visits.join(pages, "page").select("visit_id", "event_time", "title")
+
+    titles = str(tmp_path / "pages")
+    spark.createDataFrame([("p", "Home")], "page STRING, title STRING").write.format("delta").save(titles)
+    inputs = {"visits": Input(KafkaSource("visits"), VISIT), "pages": Input(DeltaSource(titles), static=True)}
+    pipeline = Pipeline(
+        "named",
+        inputs=inputs,
+        transform=named,
+        sink=KafkaSink("named", key=("visit_id", "event_time")),
+        results=Events("event_time"),
+    )
+    values = [event(at(f"07:{minute:02}:00")) for minute in range(4)]
+    table = write_archive(spark, tmp_path, pipeline, [values])
+    request = ReprocessRequest(pipeline, span(at("07:01:00"), at("07:03:00")))
+    rows = published(computation_of(spark, request, table))
+    assert [(row["event_time"].minute, row["title"]) for row in rows] == [(1, "Home"), (2, "Home")]
+
+
+def test_results_of_a_join_read_the_events_within_its_interval(spark: "SparkSession", tmp_path: Path) -> None:
+    def answered(events: Any) -> Any:
+        from pyspark.sql import functions as F
+
+        asked, answers = events.alias("a"), events.alias("b")
+        later = F.expr("b.event_time > a.event_time AND b.event_time <= a.event_time + INTERVAL 5 MINUTES")
+        pairs = asked.join(answers, F.expr("a.visit_id = b.visit_id") & later)
+        return pairs.select(
+            "a.visit_id", F.col("a.event_time").alias("event_time"), F.col("b.event_time").alias("next")
+        )
+
+    pipeline = Pipeline(
+        "answered",
+        "visits",
+        decode=VISIT,
+        watermark="10 minutes",
+        transform=answered,
+        sink=KafkaSink("answered", key=("visit_id", "event_time", "next")),
+        results=Events("event_time", reach="5 minutes"),
+    )
+    values = [event(at(f"07:{minute:02}:00"), visit="v") for minute in (0, 4, 8, 20, 24)]
+    live = [row for batch in run_batches(spark, pipeline, [values]) for row in batch.rows]
+    assert len(live) == 3
+    table = write_archive(spark, tmp_path, pipeline, [values])
+    request = ReprocessRequest(pipeline, span(at("07:04:00"), at("07:08:00")))
+    [row] = published(computation_of(spark, request, table))
+    assert row in live
+    assert (row["event_time"].minute, row["next"].minute) == (4, 8)  # the second event is outside of the span
+    open_still = LiveQuery("here", 5, SEVEN + timedelta(minutes=12), {0: 5})
+    with pytest.raises(ReprocessError, match="has closed what is before"):
+        plan_of(request, table, open_still)
+
+
 @pytest.mark.parametrize(
     ("night", "before", "after"),
     [
@@ -207,7 +318,7 @@ def test_a_session_of_weeks_is_read_without_the_hours_beyond_it(spark: "SparkSes
     others = [(first + timedelta(hours=hour), f"other-{hour}") for hour in range(1050)]
     long = [(SEVEN + timedelta(hours=hour), "long") for hour in range(600)]
     events = [(time, event(time.isoformat(), visit=visit)) for time, visit in others + long]
-    table = write_hours(tmp_path / "archive", pipeline.topic, events)
+    table = write_hours(tmp_path / "archive", pipeline.reads, events)
     middle = SEVEN + timedelta(hours=450)
     request = ReprocessRequest(pipeline, Span(middle, middle + timedelta(minutes=1)))
     computation = computation_of(spark, request, table)
@@ -241,7 +352,7 @@ def test_records_that_the_archive_rejected_are_decoded_again_by_another_decoder(
     good, without_visit = event(at("07:00:00")), event(at("07:01:00"))
     del without_visit["visit_id"]
     table = write_archive(spark, tmp_path, archived, [[good, without_visit, b"no JSON"]])
-    assert archived.decode is not None
+    assert isinstance(archived.decode, JsonDecoder)
     loose = replace(archived, decode=replace(archived.decode, schema="event_time TIMESTAMP, page STRING"))
     asked = span(at("07:00:00"), at("07:10:00"))
     assert counts(published(computation_of(spark, ReprocessRequest(archived, asked), table))) == {"07:00": 1}

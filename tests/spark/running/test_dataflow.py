@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from respool.pipeline.definition import Pipeline
+from respool.pipeline.inputs import Input
 from respool.running.dataflow import start_query
 from respool.sinks.console import ConsoleSink
 from respool.spark.failures import innermost_message
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 PIPELINE = Pipeline("rate", "none", transform=lambda rows: rows, sink=ConsoleSink())
 
 
-def rate(spark: "SparkSession") -> "DataFrame":
+def rate(spark: "SparkSession", name: str, each: Input) -> "DataFrame":
     return spark.readStream.format("rate").load()
 
 

@@ -123,7 +123,7 @@ def test_pipelines_are_listed(run: Run) -> None:
     [
         (["bogus"], "No such command 'bogus'"),
         (["broker", "bogus"], "No such command 'bogus'"),
-        (["run"], "Missing argument 'PIPELINE'"),
+        (["run"], "name at least one pipeline"),
         (["run", "micro-batch", "--bogus"], "No such option: --bogus"),
         (["run", "micro-batch", "micro-batch"], "a pipeline is named twice: micro-batch, micro-batch"),
         (["run", "micro-batch", "mine:other", "--checkpoint", "here"], "--checkpoint is for a single pipeline"),

@@ -118,7 +118,7 @@ def test_an_unknown_sink_kind_is_refused(text: str, message: str) -> None:
 
 # --- every kind -------------------------------------------------------------------------------------------------------
 
-KINDS = ("delta", "files", "kafka", "foreachBatch", "console")
+KINDS = ("delta", "files", "kafka", "jdbc", "foreachBatch", "console")
 
 
 @pytest.fixture(params=KINDS)
@@ -131,6 +131,8 @@ def written_to(request: pytest.FixtureRequest) -> str:
             return f"files:{request.getfixturevalue('folder')(5)}"
         case "kafka":
             return "kafka:counts"
+        case "jdbc":
+            return "jdbc:postgresql://etl@127.0.0.1:1/shop?table=counts"
     return str(request.param)
 
 
@@ -161,8 +163,30 @@ def test_new_batches_are_never_refused(written_to: str) -> None:
 def test_an_unknown_position_has_a_reason(written_to: str) -> None:
     position = position_of(written_to, [QUERY], 3, {"counts": {0: 7}}.__getitem__)
     assert position.output == written_to
-    reported = [position.offsets is not None, position.version is not None, position.unknown is not None]
-    assert reported == [written_to == "kafka:counts", written_to.startswith("delta:"), not any(reported[:2])]
+    reported = [position.offsets is not None, position.transactions is not None, position.unknown is not None]
+    records = written_to.startswith(("delta:", "files:"))
+    assert reported == [written_to == "kafka:counts", records, not any(reported[:2])]
+    assert (position.version is not None) == written_to.startswith("delta:")
+
+
+@pytest.mark.parametrize("kind", ["delta", "files", "kafka", "jdbc"])
+def test_the_sink_of_a_pipeline_may_not_exist_yet(kind: str, tmp_path: Path) -> None:
+    place = {"kafka": "counts", "jdbc": "postgresql://db/shop?table=t"}.get(kind, str(tmp_path / "missing"))
+    replay = replay_of(parse_sink(f"{kind}:{place}"), [QUERY], 3, may_be_missing=True)
+    assert (replay.blocked, replay.restore) == (None, None)
+
+
+def test_a_table_without_a_batch_of_the_pipelines_query_is_written_as_new(table: Path) -> None:
+    replay = replay_of(DeltaAddress(str(table)), [NEW], 3, may_be_missing=True)
+    assert (replay.blocked, replay.restore) == (None, None)
+    assert replay_of(DeltaAddress(str(table)), [NEW], 3).blocked
+    assert replay_of(DeltaAddress(str(table)), [QUERY], 3, may_be_missing=True).restore
+
+
+def test_an_address_of_a_database_has_no_password() -> None:
+    with pytest.raises(CheckpointError, match="has a password") as error:
+        parse_sink("jdbc:postgresql://etl:s3cret@db/shop?table=t")
+    assert "s3cret" not in str(error.value)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -11,8 +11,17 @@ from typing import Any
 import pytest
 
 import respool
-from respool import ConsoleSink, DeltaSink, JsonDecoder, KafkaSink, Pipeline, RespoolError, Sessions, Windows
-from respool.operations.check import check, require_sound
+from respool import (
+    DeltaSink,
+    JsonDecoder,
+    KafkaSink,
+    Pipeline,
+    PipelineError,
+    RespoolError,
+    Sessions,
+    Windows,
+)
+from respool.operations.check import check, check_settings
 from respool.pipeline.registry import BUILT_IN
 from respool.settings import Settings
 
@@ -27,9 +36,9 @@ GOOD = Pipeline(
 )
 
 
-def problem(pipeline: Pipeline, **settings: Any) -> str:
+def problem(**settings: Any) -> str:
     with pytest.raises(RespoolError) as caught:
-        require_sound([pipeline], Settings(**settings))
+        check_settings(Settings(**settings))
     return str(caught.value)
 
 
@@ -38,7 +47,6 @@ def test_all_built_in_pipelines_are_sound() -> None:
     assert [(result.subject, result.level) for result in results] == [
         (name, "ok") for name in ("respool.toml", *BUILT_IN)
     ]
-    require_sound([GOOD], Settings())
 
 
 @pytest.mark.parametrize(
@@ -47,25 +55,21 @@ def test_all_built_in_pipelines_are_sound() -> None:
         ({"decode": JsonDecoder("shop STRNG, at TIMESTAMP", "at")}, "'STRNG' at character 6 .* Did you mean 'string'"),
         ({"decode": JsonDecoder("shop STRING at TIMESTAMP", "at")}, "it has 'at' at character 13, where a comma"),
         ({"decode": JsonDecoder("at TIMESTAMP", "time")}, "event time 'time' is not one of its fields"),
+        ({"decode": "json"}, "decode is a str, which is not a decoder"),
         ({"decode": JsonDecoder("at STRING", "at")}, "must be declared as TIMESTAMP"),
         ({"decode": JsonDecoder("at TIMESTAMP, a INT, A INT", "at")}, "has the field 'a' twice"),
-        ({"output_mode": "updte"}, "is 'updte'. Did you mean 'update'"),
         ({"output_mode": "complete", "watermark": None, "stateless": True, "results": None}, "needs an aggregation"),
         ({"watermark": None}, "no watermark: no result would ever be complete"),
-        ({"topic": "my orders"}, "reads the topic 'my orders', which is not a name"),
+        ({"topic": "my orders"}, "topics has 'my orders', which is not a name"),
         ({"sink": KafkaSink("a/b")}, "writes to the topic 'a/b', which is not a name"),
-        ({"sink": KafkaSink("t", key="shop")}, "expected a tuple of names"),  # type: ignore[arg-type]
-        ({"sink": KafkaSink("t", key=("shop", "shop"))}, "has a column twice"),
-        ({"sink": KafkaSink("t", key=("shop", "gone"), withdrawn="gone")}, "Leave it out of the key"),
         ({"sink": object()}, "writes to a object, which is not a sink"),
         ({"transform": None}, "is not a function"),
         ({"results": Sessions("10m", key=("shp",))}, "not a field of its events .*Did you mean 'shop'"),
     ],
 )
-def test_a_mistake_in_a_pipeline_is_reported(changes: dict[str, Any], message: str) -> None:
-    import re
-
-    assert re.search(message, problem(replace(GOOD, **changes)))
+def test_a_mistake_is_refused_when_the_pipeline_is_made(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
+        replace(GOOD, **changes)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +83,7 @@ def test_a_mistake_in_a_pipeline_is_reported(changes: dict[str, Any], message: s
     ],
 )
 def test_settings_that_no_run_could_use_are_reported(settings: dict[str, Any], message: str) -> None:
-    assert message in problem(GOOD, **settings)
+    assert message in problem(**settings)
     (result,) = check("sessions", settings=Settings(**settings))
     assert (result.subject, result.level) == ("respool.toml", "wrong")
     assert message in result.message
@@ -88,12 +92,11 @@ def test_settings_that_no_run_could_use_are_reported(settings: dict[str, Any], m
 @pytest.mark.parametrize("name", ["SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"])
 def test_a_variable_for_spark_connect_is_reported(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "sc://localhost")
-    assert f"The variable {name} is set" in problem(GOOD)
+    assert f"The variable {name} is set" in problem()
 
 
 def test_a_key_that_looks_misspelt_is_doubtful_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     doubtful = replace(GOOD, sink=DeltaSink("t", key=("window", "shops")))
-    require_sound([doubtful], Settings())
     monkeypatch.setattr("respool.operations.check.find_pipeline", lambda *_: doubtful)
     _, result = check("sessions", settings=Settings())
     assert result.level == "doubtful"
@@ -154,7 +157,5 @@ def test_a_run_checks_before_it_starts_anything(tmp_path: Path) -> None:
     )
     done = run(tmp_path, "run", "shop:orders", "--bootstrap-servers", "127.0.0.1:1")
     assert done.returncode == 1
-    assert done.stderr.startswith("error: The pipeline orders: The decoder's schema 'at TIMESTAM' is not readable")
+    assert "The pipeline orders: The decoder's schema 'at TIMESTAM' is not readable" in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["shop.py"]
-    console = Pipeline("p", "t", lambda rows: rows, ConsoleSink())
-    require_sound([console], Settings())

@@ -9,13 +9,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
-from respool import FunctionSink, KafkaSink, Pipeline
+from respool import DeltaSink, FunctionSink, JdbcSink, KafkaSink, Pipeline
 from respool.errors import CheckpointError
 from respool.pipeline.fingerprint import Fingerprint, changes, fingerprint_of
 from respool.pipeline.registry import BUILT_IN, find_pipeline
+from respool.sinks.protocol import Sink
 
 MODULE = '''
 """A user's pipeline."""
@@ -230,3 +232,26 @@ def test_another_spelling_of_a_duration_is_no_change() -> None:
     assert not [change for change in changes(Fingerprint.from_json(kept), now) if "watermark" in change]
     old = {**kept, "settings": {**kept["settings"], "watermark": "10m", "results": "windows of 600s"}}
     assert Fingerprint.from_json(old) == Fingerprint.from_json(kept)
+
+
+def piped(**sink: Any) -> dict[str, str]:
+    return dict(fingerprint_of(Pipeline("p", "t", transform=lambda events: events, **sink)).settings)
+
+
+def test_what_a_sink_writes_is_part_of_it_and_a_default_is_not() -> None:
+    assert piped(sink=DeltaSink("t", mode="append", partition_by="day"))["sink's options"] == "mode append"
+    assert piped(sink=KafkaSink("t", headers="tenant", partition="n"))["sink's options"] == (
+        "headers ('tenant',), partition n"
+    )
+    assert "sink's options" not in piped(sink=DeltaSink("t", key="shop"))
+    assert piped(sink=JdbcSink("postgresql://db/shop", "t", key="id"))["sink's key"] == "id"
+
+
+def test_the_functions_and_keys_of_several_sinks_are_part_of_it() -> None:
+    def publish(rows: object, batch: int) -> None:
+        pass
+
+    sinks: list[Sink] = [KafkaSink("a", key="x"), FunctionSink(publish, "f"), DeltaSink("b", key=("y", "z"))]
+    fingerprint = fingerprint_of(Pipeline("p", "t", transform=lambda events: events, sinks=sinks))
+    assert any(name.endswith("publish") for name in fingerprint.code)
+    assert fingerprint.settings["sink's key"] == "x; y, z"

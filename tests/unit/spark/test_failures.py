@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from respool.errors import BrokerError, BrokerUnreachable
+from respool.errors import BrokerError, BrokerUnreachable, SinkError, SinkUnreachable
 from respool.kafka import outage
 from respool.kafka.cluster import KafkaCluster
 from respool.spark import failures
@@ -32,6 +32,7 @@ def failure(text: str) -> Failure:
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
+        ("failed due to: respool.Schemas$RegistryUnreachable: http://r does not answer", Cause.REGISTRY),
         (f"{KAFKA}TimeoutException: Timed out waiting for a node assignment. Call: listNodes", Cause.KAFKA),
         (f"{KAFKA}TimeoutException: Timeout of 60000ms expired before the position for in-0", Cause.KAFKA),
         (f"{KAFKA}TimeoutException: Expiring 20 record(s) for out-1:120000 ms has passed", Cause.KAFKA),
@@ -78,6 +79,7 @@ def test_what_may_pass_is_transient(text: str, cause: Cause) -> None:
         ("[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema", Cause.STATE_MISMATCH),
         ("Job 7 cancelled because SparkContext was shut down", Cause.APPLICATION_ENDED),
         ("Job aborted. All masters are unresponsive! Giving up.", Cause.APPLICATION_ENDED),
+        ("failed due to: respool.Schemas$RegistryRefused: refuses the credentials", Cause.REGISTRY_REFUSED),
         ("something new", Cause.UNKNOWN),
         ("", Cause.UNKNOWN),
     ],
@@ -147,3 +149,12 @@ def test_a_kafka_that_does_not_answer_is_waited_for_as_long_as_is_wanted() -> No
         outage.wait_until_answers(KafkaCluster("127.0.0.1:1"), timedelta(seconds=2), notes.append)
     assert all("is unreachable since" in note for note in notes)
     assert len(notes) <= 1
+
+
+def test_a_sink_that_does_not_answer_may_answer_later_and_one_that_refuses_will_not() -> None:
+    for error, cause in ((SinkUnreachable("table t", "no"), Cause.SINK), (SinkError("table t", "no"), Cause.CODE)):
+        kind = f"{type(error).__module__}.{type(error).__qualname__}"
+        raised = failure(f'Return Message: Traceback (most recent call last):\n  File "a.py"\n{kind}: {error}\n')
+        assert raised.cause is cause
+        assert raised.is_transient == isinstance(error, SinkUnreachable)
+    assert failures.classify("small", SinkUnreachable("table t", "no"), "cp").cause is Cause.SINK

@@ -47,6 +47,16 @@ def past(files: FolderReader) -> list[Journal]:
     return sorted(journals, key=lambda journal: (journal.started, journal.id))
 
 
+def newest_change(files: FolderReader) -> str:
+    """Return the id of the newest finished change or undo; empty when there was none.
+
+    Ids begin with the time. A batch that is replayed after a crash has the same id before and after; a batch that is
+    replayed after a rewind does not.
+    """
+    names = (name.removesuffix(".json") for name in files.names(FOLDER) if name.endswith(".json"))
+    return max((name for name in names if not name.startswith(".")), default="")
+
+
 def path_of(journal: Journal) -> str:
     """Return the path of a finished journal."""
     return f"{FOLDER}/{journal.id}.json"

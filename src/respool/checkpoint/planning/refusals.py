@@ -14,17 +14,19 @@ from respool.sinks.address import MoveSinkFiles, ReplayOutcome
 
 
 def sink_steps(request: RewindRequest, context: RewindContext, name: str) -> list[Step]:
-    """Return the steps that restore the sink, if the request includes it."""
+    """Return the steps that restore the sinks, if the request includes it."""
     if not request.restore_sink:
         return []
-    restore = context.replay.restore if context.replay else None
-    match restore:
-        case RestoreTable():
-            return [Restore(restore)]
-        case MoveSinkFiles(folder, files):
-            return [Move(path, f"{history.ASIDE}/{name}/{path}", 0, folder) for path in files]
-        case _:
-            return []
+    steps: list[Step] = []
+    for replay in context.replay.every if context.replay else ():
+        match replay.restore:
+            case RestoreTable():
+                steps.append(Restore(replay.restore))
+            case MoveSinkFiles(folder, files):
+                steps += [Move(path, f"{history.ASIDE}/{name}/{path}", 0, folder) for path in files]
+            case None:
+                pass
+    return steps
 
 
 _QUIET_SECONDS = 60  # without a write after which a query counts as stopped: Spark's maintenance interval
@@ -108,10 +110,11 @@ def losses(request: RewindRequest, available: Availability) -> Sequence[Refusal]
 
 def at_sink(request: RewindRequest, context: RewindContext) -> list[Refusal]:
     """Return why a sink would reject or skip the replayed batches."""
-    replay = context.replay
-    if replay is None or not replay.blocked or _is_solved_by_restore(request, replay):
-        return []
-    return [Refusal(replay.blocked, replay.remedy or "Write to another location.")]
+    return [
+        Refusal(replay.blocked, replay.remedy or "Write to another location.")
+        for replay in (context.replay.every if context.replay else ())
+        if replay.blocked and not _is_solved_by_restore(request, replay)
+    ]
 
 
 def _is_solved_by_restore(request: RewindRequest, replay: ReplayOutcome) -> bool:

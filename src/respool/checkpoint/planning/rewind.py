@@ -244,7 +244,8 @@ def _watermark(checkpoint: CheckpointSnapshot, batch: int, same_range: bool) -> 
 
 
 def _id_step(checkpoint: CheckpointSnapshot, request: RewindRequest, replay: ReplayOutcome | None) -> list[Step]:
-    wanted = request.new_query_id or (request.restore_sink and replay is not None and replay.new_query_id)
+    by_sink = replay is not None and any(outcome.new_query_id for outcome in replay.every)
+    wanted = request.new_query_id or (request.restore_sink and by_sink)
     if not wanted:
         return []
     old = None

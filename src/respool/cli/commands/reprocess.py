@@ -25,6 +25,11 @@ from respool.cli.options import (
 )
 from respool.cli.render.output import out_json, print_note, print_plan, print_result, slices, width
 
+OneSink = Annotated[
+    str | None,
+    typer.Option("--sink", metavar="ADDRESS", help="One of the pipeline's several sinks, such as kafka:orders."),
+]
+
 
 def reprocess(
     pipeline: PipelineArgument,
@@ -49,6 +54,7 @@ def reprocess(
     slice_: Slice = "1d",
     archive: ArchiveOption = None,
     checkpoint: LiveCheckpoint = None,
+    sink: OneSink = None,
     set_: Set = None,
     timezone: Timezone = None,
     master: Master = None,
@@ -74,6 +80,7 @@ def reprocess(
         end,
         archive=archive,
         checkpoint=checkpoint,
+        sink=sink,
         slice=parse_duration(slice_),
         allow_open=allow_open,
         allow_partial=allow_partial,
@@ -108,6 +115,7 @@ def audit(
     slice_: Slice = "1d",
     archive: ArchiveOption = None,
     checkpoint: LiveCheckpoint = None,
+    sink: OneSink = None,
     set_: Set = None,
     timezone: Timezone = None,
     master: Master = None,
@@ -132,6 +140,7 @@ def audit(
         end,
         archive=archive,
         checkpoint=checkpoint,
+        sink=sink,
         slice=parse_duration(slice_),
         allow_open=allow_open,
         allow_partial=allow_partial,

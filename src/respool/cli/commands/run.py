@@ -26,9 +26,17 @@ if TYPE_CHECKING:
 
 def run(
     pipelines: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(metavar="PIPELINE", help="Names of `respool pipelines`, or module:object of your own."),
-    ],
+    ] = None,
+    job: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE:FUNCTION",
+            help="A query of your own: a function from a SparkSession to a DataStreamWriter, such as my_job.py:build. "
+            "Its checkpoint is the one that it names, or --checkpoint, or the job's under the home.",
+        ),
+    ] = None,
     available_now: Annotated[
         bool, typer.Option("--available-now", help="Process the available records, then stop.")
     ] = False,
@@ -120,19 +128,14 @@ def run(
     While Kafka does not answer, the run waits, and resumes when it does. A pipeline that has failed for another reason
     ends alone, and the exit code is 1 when the run ends.
     """
+    from respool.pipeline.job import find_job
+
     with suppress(KeyboardInterrupt):  # a signal before the queries ran, or another while they stopped
-        settings = load(
-            storage=storage,
-            home=home,
-            bootstrap_servers=bootstrap_servers,
-            timezone=timezone,
-            master=master,
-            savepoints=savepoints,
-            log_format=log_format,
-        )
+        place = {"storage": storage, "home": home, "savepoints": savepoints, "bootstrap_servers": bootstrap_servers}
+        settings = load(**place, timezone=timezone, master=master, log_format=log_format)
         use_log_format(settings)
         respool.run(
-            *configured_pipelines(pipelines, set_ or [], settings),
+            *(*configured_pipelines(pipelines or [], set_ or [], settings), *map(find_job, job or [])),
             checkpoint=checkpoint,
             available_now=available_now,
             trigger=trigger,

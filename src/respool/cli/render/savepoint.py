@@ -96,6 +96,8 @@ def position_text(position: SinkPosition) -> str:
     if position.version is not None:
         noted = "".join(f", batch {batch:,} of {query}" for query, batch in (position.transactions or {}).items())
         return f"{position.output}, version {position.version:,}{noted}"
+    if position.transactions:
+        return f"{position.output}, batch {', '.join(f'{batch:,}' for batch in position.transactions.values())}"
     return f"{position.output}; its position is unknown: {position.unknown}"
 
 

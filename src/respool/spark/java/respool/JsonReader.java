@@ -8,6 +8,7 @@ import com.fasterxml.jackson.core.JsonToken;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.math.BigDecimal;
+import java.nio.charset.StandardCharsets;
 import java.time.LocalDate;
 import java.time.ZoneId;
 import java.util.ArrayList;
@@ -17,7 +18,7 @@ import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
-import org.apache.spark.sql.api.java.UDF3;
+import org.apache.spark.sql.api.java.UDF2;
 import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
@@ -35,7 +36,7 @@ import org.apache.spark.unsafe.types.UTF8String;
  * <p>It returns a row only for a value that {@code from_json} accepts, and the same row. For any other value, and for a
  * few that are rare (see {@link #LONGEST} and {@link Unusual}), it returns null, and {@code from_json} decides.
  */
-public class JsonReader implements UDF3<byte[], String, String, Row> {
+public class JsonReader implements UDF2<byte[], byte[], Row> {
     private static final long serialVersionUID = 1;
     /** In bytes; below Jackson's limits for names and texts. What a reader costs does not matter above it. */
     private static final int LONGEST = 1 << 15;
@@ -50,15 +51,14 @@ public class JsonReader implements UDF3<byte[], String, String, Row> {
      * Reads one value.
      *
      * @param value a record's value
-     * @param schema the fields, a struct as Spark's JSON
-     * @param timezone the time zone of times that name no zone
+     * @param config the time zone of times that name no zone, a line feed, and the fields, a struct as Spark's JSON
      * @return the fields, and a null behind them for the column of corrupt records; null for a value left to from_json
      */
     @Override
-    public Row call(byte[] value, String schema, String timezone) {
+    public Row call(byte[] value, byte[] config) {
         Root current = root;
-        if (current == null || !current.schema.equals(schema) || !current.timezone.equals(timezone)) {
-            current = new Root(schema, timezone);
+        if (current == null || current.config != config) { // a literal is the same array for every record
+            current = new Root(config);
             root = current;
         }
         return value == null || value.length > LONGEST || !isUtf8(value) ? null : current.read(value);
@@ -99,14 +99,13 @@ public class JsonReader implements UDF3<byte[], String, String, Row> {
 
     /** A whole record. */
     private static final class Root {
-        final String schema;
-        final String timezone;
+        final byte[] config;
         private final Struct struct;
 
-        Root(String schema, String timezone) {
-            this.schema = schema;
-            this.timezone = timezone;
-            this.struct = new Struct((StructType) DataType.fromJson(schema), DateTimeUtils.getZoneId(timezone), 1);
+        Root(byte[] config) {
+            String[] lines = new String(config, StandardCharsets.UTF_8).split("\n", 2);
+            this.config = config;
+            this.struct = new Struct((StructType) DataType.fromJson(lines[1]), DateTimeUtils.getZoneId(lines[0]), 1);
         }
 
         Row read(byte[] value) {
