@@ -201,8 +201,8 @@ class DeltaSink:
         new = [field.name for field in fields if field.name.lower() not in existing]
         if new and not self.evolve_schema:
             raise PipelineError(
-                f"The Delta table {self.locate(settings)} has no column {', '.join(new)}, which the results have. Add it "
-                "to the table, let the sink add it with evolve_schema=True, or leave it out in the transform."
+                f"The Delta table {self.locate(settings)} has no column {', '.join(new)}, which the results have. Add "
+                "it to the table, let the sink add it with evolve_schema=True, or leave it out in the transform."
             )
         if new:
             empty.write.format("delta").mode("append").option("mergeSchema", True).save(location)
