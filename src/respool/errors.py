@@ -501,6 +501,9 @@ class SinkError(RespoolError):
         place: The sink, for messages.
         reason: What it answered.
         remedy: What to do about it.
+
+    >>> respool.SinkError("table orders of db/shop", "permission denied for table orders").reason
+    'permission denied for table orders'
     """
 
     def __init__(self, place: str, reason: str, remedy: str = "Correct that, and run this again.") -> None:
@@ -516,7 +519,11 @@ class SinkError(RespoolError):
 
 
 class SinkUnreachable(SinkError):
-    """Raised when a sink outside Spark does not answer: waiting may help."""
+    """Raised when a sink outside Spark does not answer: waiting may help.
+
+    >>> issubclass(respool.SinkUnreachable, respool.SinkError)
+    True
+    """
 
 
 class ReprocessError(RespoolError):

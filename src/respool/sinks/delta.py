@@ -197,10 +197,15 @@ class DeltaSink:
         else:
             writer = empty.write.format("delta").mode("ignore")
             (writer.partitionBy(*self.partition_by) if self.partition_by else writer).save(location)
-        if self.evolve_schema:
-            existing = {name.lower() for name in spark.read.format("delta").load(location).columns}
-            if any(field.name.lower() not in existing for field in fields):
-                empty.write.format("delta").mode("append").option("mergeSchema", True).save(location)
+        existing = {name.lower() for name in spark.read.format("delta").load(location).columns}
+        new = [field.name for field in fields if field.name.lower() not in existing]
+        if new and not self.evolve_schema:
+            raise PipelineError(
+                f"The Delta table {self.locate(settings)} has no column {', '.join(new)}, which the results have. Add "
+                "it to the table, let the sink add it with evolve_schema=True, or leave it out in the transform."
+            )
+        if new:
+            empty.write.format("delta").mode("append").option("mergeSchema", True).save(location)
 
     def _create_clustered(self, empty: "DataFrame", settings: Settings) -> None:
         """Create a clustered table when it is missing; Delta ignores `clusterBy` of a write to a path."""
