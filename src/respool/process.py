@@ -41,10 +41,10 @@ def launch(command: list[str], folder: Path, process_file: Path, output: Path) -
 
 def find(process_file: Path) -> int | None:
     """Return the id of the process that wrote this file, or None when it no longer runs."""
-    from respool.untrusted import Fields, Malformed, parse_json
+    from respool.untrusted import Fields, Malformed, parse_json, read_regular_file
 
     try:
-        facts = Fields(parse_json(process_file.read_bytes()))
+        facts = Fields(parse_json(read_regular_file(process_file)))
         pid, started = facts.whole("pid", least=1, most=2**31 - 1), facts.text("started")
     except (OSError, Malformed):
         return None

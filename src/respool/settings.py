@@ -5,9 +5,7 @@ an error. A secret need not be stored in the file: a value of the `[kafka]`, `[s
 `env:` or `file:` is read from that variable or file; an address, `file://…`, is not changed.
 """
 
-import errno
 import os
-import stat
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -18,6 +16,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from respool.errors import CheckpointError, SettingsError
 from respool.locations import absolute, expand_user, scheme_of, under
 from respool.text import did_you_mean
+from respool.untrusted import read_regular_file
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -35,7 +34,10 @@ _NOT_SETTINGS = frozenset({"RESPOOL_CONFIG", "RESPOOL_DEBUG"})
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything a command needs to know about where it runs.
+    """Where a command runs and what it connects to.
+
+    >>> respool.Settings(master="local[2]").master
+    'local[2]'
 
     Attributes:
         home: The folder of broker data, checkpoints, archive and logs.
@@ -306,11 +308,4 @@ def read_small_text(file: Path) -> str:
         OSError: It cannot be read, is not a regular file, or is too large; `strerror` has the reason.
         UnicodeDecodeError: It is not UTF-8.
     """
-    facts = file.stat()
-    if stat.S_ISDIR(facts.st_mode):
-        raise IsADirectoryError(errno.EISDIR, "Is a directory", str(file))
-    if not stat.S_ISREG(facts.st_mode):
-        raise OSError(errno.EINVAL, "it is a device, a pipe or a socket; expected a regular file", str(file))
-    if facts.st_size > MOST_BYTES:
-        raise OSError(errno.EFBIG, f"it has {facts.st_size:,} bytes; expected at most {MOST_BYTES:,}", str(file))
-    return file.read_text(encoding="utf-8")
+    return read_regular_file(file, MOST_BYTES).decode()

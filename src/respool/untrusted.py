@@ -5,11 +5,15 @@ Every JSON file that respool reads from a checkpoint, a savepoint, an archive or
 content raises `Malformed`, a ValueError; the caller turns it into its own error with the file and the next step.
 """
 
+import errno
 import json
+import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, NoReturn, TypeVar
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn, TypeVar
 
 T = TypeVar("T")
 
@@ -21,6 +25,31 @@ LONG = 2**63 - 1  # the largest offset, batch id or time that the JVM can hold
 
 class Malformed(ValueError):
     """The content of a file is invalid; the message states what was found and what was expected."""
+
+
+def open_regular_file(file: Path) -> BinaryIO:
+    """Open a regular file for reading; a device, which may never end, and a pipe, which may block, are refused.
+
+    Raises:
+        OSError: It cannot be read or is not a regular file; `strerror` has the reason.
+    """
+    handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "Is a directory", str(file))
+    raise OSError(errno.EINVAL, "it is a device, a pipe or a socket; expected a regular file", str(file))
+
+
+def read_regular_file(file: Path, most: int = MAX_BYTES) -> bytes:
+    """Return the content of a regular file; raise OSError when it cannot be read, is no regular file, or is larger."""
+    with open_regular_file(file) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size > most:
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes; expected at most {most:,}", str(file))
+        return stream.read()
 
 
 def parse_json(data: bytes | str, max_bytes: int = MAX_BYTES) -> Any:

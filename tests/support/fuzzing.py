@@ -124,7 +124,11 @@ def change_value(value: Any, rng: Random) -> Any:
 def renamed(root: Path, path: str, rng: Random) -> Iterator[str]:
     """Give a file or its folder a strange name, or a strange companion, within a `with` block."""
     base, strange = os.fsencode(root / path), rng.choice(_NAMES)
-    how = rng.randrange(4)
+    how = rng.randrange(6)
+    if how > 3:
+        with _irregular(base, rng) as what:
+            yield f"{path} {what}"
+        return
     if how == 3 and path.count("/") > 1:
         base = os.path.dirname(base)
     target = os.path.join(os.path.dirname(base), strange)
@@ -151,6 +155,23 @@ def renamed(root: Path, path: str, rng: Random) -> Iterator[str]:
             yield f"{path} renamed to {strange!r}"
         finally:
             os.rename(target, base)
+
+
+@contextmanager
+def _irregular(base: bytes, rng: Random) -> Iterator[str]:
+    """Put something that is neither a file nor a folder in the place of a file within a `with` block."""
+    away = base + b".away"
+    target = rng.choice((b".", b"..", base, away, b"nowhere", b"/dev/zero", b"/proc/self/mem", b""))
+    os.rename(base, away)
+    if target:
+        os.symlink(target, base)
+    else:
+        os.mkfifo(base)
+    try:
+        yield f"is a link to {target!r}" if target else "is a FIFO"
+    finally:
+        os.unlink(base)
+        os.rename(away, base)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 import typer
 
-from respool import process
+from respool import process, settings
 from respool.archive import high_water
 from respool.checkpoint import ownership
 from respool.checkpoint.journal import apply, history
@@ -36,6 +36,7 @@ from respool.cli.render.output import print_note
 from respool.delta.log import DeltaLog
 from respool.errors import RespoolError
 from respool.local import broker_files
+from respool.operations.check import check
 from respool.pipeline.results import Windows
 from respool.reprocessing.runs import Runs
 from respool.savepoint.store import SavepointStore
@@ -59,6 +60,23 @@ KINDS = (
     *("kafka", "hdfs-purged", "changelog-purged", "ids", "ids-changelog", "transform", "join", "offsets-v2"),
     *("rate", "stateless", "async", "named"),
 )
+
+SETTINGS = """
+timezone = "Europe/Paris"
+bootstrap_servers = "localhost:9092"
+storage = "s3://bucket/a"
+broker_port = 9092
+log_format = "json"
+kafka."security.protocol" = "SASL_SSL"
+kafka.sasl = {mechanism = "PLAIN", username = "a", password = "file:password"}
+spark."spark.sql.shuffle.partitions" = 4
+[s3]
+endpoint = "http://localhost:9"
+path_style = true
+[pipelines.visit-counts]
+window = "10m"
+[pipelines."support.own_pipeline:PIPELINE"]
+"""
 
 Read = Callable[[Random], None]
 
@@ -366,7 +384,17 @@ def _small(home: Path) -> Iterator[Subject]:
         "remote": lambda rng: print(lease.holder(f"local://{own}/remote")),
     }
     for path, read in reads.items():
-        yield Subject(own, _files(own, path), [partial(_call, read)], names=path == "reprocess")
+        yield Subject(own, _files(own, path), [partial(_call, read)])
+    checkpoints.written(home / "settings/respool.toml", SETTINGS)
+    (home / "settings/password").write_text("secret")
+    yield Subject(
+        home / "settings",
+        ["respool.toml", "password"],
+        [
+            lambda rng: print(settings.load(environ={}, folder=home / "settings")),
+            lambda rng: print(check(settings=settings.load(environ={}, folder=home / "settings"))),
+        ],
+    )
 
 
 def _call(read: Read, rng: Random) -> None:

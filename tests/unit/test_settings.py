@@ -291,7 +291,7 @@ def test_a_file_that_may_not_be_read_is_reported(tmp_path: Path, write: Write, m
         raise PermissionError(13, "Permission denied")
 
     write("")
-    monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr("respool.settings.read_regular_file", refuse)
     with pytest.raises(SettingsError, match=r"respool\.toml cannot be read: Permission denied"):
         load(environ={}, folder=tmp_path)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from respool.archive.table import PREFIX, read
 from respool.spark.internals import HadoopPath
 from respool.spark.sql import identifier
-from respool.untrusted import Fields, Malformed, parse_json, whole_number
+from respool.untrusted import Fields, Malformed, parse_json, read_regular_file, whole_number
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -185,7 +185,7 @@ def read_delta_commit(spark: "SparkSession", table: str, version: int) -> str | 
     name = f"{table}/_delta_log/{version:020}.json"
     if table.startswith("/") and Path(name).parent.is_dir():  # quicker than through the JVM
         try:
-            return Path(name).read_text(encoding="utf-8", errors="replace")  # what is not UTF-8 is not JSON either
+            return read_regular_file(Path(name)).decode(errors="replace")  # what is not UTF-8 is not JSON either
         except FileNotFoundError:
             return None
     return HadoopPath(spark, name).read_text()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from respool.errors import BrokerError
 from respool.local.java import JavaRuntime
-from respool.untrusted import Fields, Malformed, parse_json
+from respool.untrusted import Fields, Malformed, open_regular_file, parse_json, read_regular_file
 
 REMEMBERED = "broker.json"
 LOG = Path("logs") / "broker.log"
@@ -109,7 +109,7 @@ def output_file(home: Path) -> Path:
 def last_start(home: Path) -> LastStart | None:
     """Return the ports of the last start; None when there was no start, or its file cannot be read."""
     try:
-        facts = Fields(parse_json((folder(home) / REMEMBERED).read_bytes()))
+        facts = Fields(parse_json(read_regular_file(folder(home) / REMEMBERED)))
         return LastStart(facts.whole("port", most=65_535), facts.whole("wanted", most=65_535))
     except (OSError, Malformed):
         return None
@@ -139,8 +139,8 @@ def last_lines(home: Path, count: int) -> list[str]:
     """Return the last lines of the broker's log and of its output."""
     lines: deque[str] = deque(maxlen=count)
     for file in (folder(home) / LOG, output_file(home)):
-        with contextlib.suppress(OSError), file.open(encoding="utf-8", errors="replace") as stream:
-            lines.extend(line.rstrip() for line in stream)
+        with contextlib.suppress(OSError), open_regular_file(file) as stream:
+            lines.extend(line.decode(errors="replace").rstrip() for line in stream)
     return list(lines)
 
 
@@ -178,8 +178,8 @@ def command(java: JavaRuntime, class_path: str) -> list[str]:
 def cluster_id(home: Path) -> str | None:
     """Return the id that the broker's data was given when it was formatted."""
     try:
-        text = (folder(home) / _DATA / "meta.properties").read_text(encoding="ascii")
-    except OSError:
+        text = read_regular_file(folder(home) / _DATA / "meta.properties").decode("ascii")
+    except (OSError, ValueError):
         return None
     return next(
         (line.removeprefix("cluster.id=") for line in text.splitlines() if line.startswith("cluster.id=")), None

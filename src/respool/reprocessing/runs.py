@@ -18,7 +18,7 @@ from respool.pipeline import results
 from respool.reprocessing.plan import ReprocessPlan
 from respool.sinks import protocol
 from respool.storage import lease
-from respool.untrusted import Fields, Malformed, parse_json
+from respool.untrusted import Fields, Malformed, parse_json, read_regular_file
 
 _FILE = "run.json"
 _FORMAT = 2  # 1, of earlier versions of respool, has sentences for `to` and `results`, and no field `format`
@@ -153,7 +153,7 @@ class Runs:
         """Return a run by id; None when there is no such run."""
         file = self._folder / run / _FILE
         try:
-            manifest = _manifest(Fields(parse_json(file.read_bytes())))
+            manifest = _manifest(Fields(parse_json(read_regular_file(file))))
             if manifest.run != run:
                 raise Malformed(f"it is of the run {manifest.run!a:.80}")
         except FileNotFoundError:

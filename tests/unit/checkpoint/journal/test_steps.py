@@ -79,6 +79,10 @@ def test_a_journal_is_read_as_it_was_written() -> None:
     assert from_json("x", history.text_of(bare)).origin is None
 
 
+def test_a_journal_is_shown_in_one_line() -> None:
+    assert repr(JOURNAL) == "Journal('ID', 'rewind', batch=4)"
+
+
 def test_the_journal_of_a_checkpoint_without_a_batch_can_be_written() -> None:
     journal = replace(JOURNAL, batch=-1, newest=LogEnds(-1, -1), left=LogEnds(-1, -1))
     assert from_json("x", history.text_of(journal)) == journal

@@ -11,6 +11,7 @@ from respool.checkpoint.planning.request import LastBatches, ToBatch, ToOffsets,
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.errors import CheckpointError
 from respool.format.model import InclusiveRange
+from respool.identity import Identity
 from support import small_checkpoint
 from support.small_checkpoint import commit, offsets, rocksdb_zip, written
 
@@ -144,9 +145,10 @@ def test_the_earliest_batch_and_why_no_earlier_one(tmp_path: Path, lost: list[st
 
 def test_no_batch_can_be_rewound_to(tmp_path: Path) -> None:
     small_checkpoint.kafka(tmp_path, 3)
-    result = reachability.earliest(without(tmp_path, "offsets/0", "offsets/1", "state/0/0/3.delta"))
-    assert result.batch is None
-    assert "is not kept" in result.why
+    checkpoint = without(tmp_path, "offsets/0", "offsets/1", "state/0/0/3.delta")
+    for same_range in (False, True):
+        result = reachability.earliest(checkpoint, same_range)
+        assert (result.batch, result.why) == (None, "offsets/1 is not kept")
 
 
 def test_the_next_batch_is_the_earliest_when_only_its_logs_are_kept(tmp_path: Path) -> None:
@@ -316,3 +318,36 @@ def test_a_rate_source_keeps_its_start_time(tmp_path: Path) -> None:
         "number",
     ]
     assert reachability.source_kind(checkpoint, "0", {"logOffset": 5}) == "files"
+    (tmp_path / "sources/0/0").unlink()
+    (tmp_path / "sources/0/0").symlink_to("../2/1")  # not followed
+    assert reachability.source_kind(written(tmp_path, {}), "0", 5) == "number"
+
+
+# Identities
+
+
+@pytest.mark.parametrize(
+    ("target", "field"),
+    [
+        (ToBatch(3), {"batch": 3}),
+        (LastBatches(3), {"last": 3}),
+        (ToTime(at(3)), {"time": at(3)}),
+        (ToOffsets({("a", 1): 0, ("a", 0): 5, ("b", 0): 7}), {"offsets": {"a": {"1": 0, "0": 5}, "b": {"0": 7}}}),
+    ],
+)
+def test_a_target_is_recognized_by_its_kind_and_value(target: request.RewindTarget, field: dict[str, object]) -> None:
+    identity = request.rewind_identity(target, False, False, False)
+    assert identity.fields["target"] == Identity("target", field).fields
+    for other in (ToBatch(4), LastBatches(4), ToTime(at(4)), ToOffsets({("a", 1): 1})):
+        assert not identity.is_same(request.rewind_identity(other, False, False, False))
+
+
+def test_offset_0_is_a_target() -> None:
+    target, words = request.target_of(None, None, {"visits": {0: 0, 1: 1}}, None)
+    assert target == ToOffsets({("visits", 0): 0, ("visits", 1): 1})
+    assert words == """--to-offsets '{"visits":{"0":0,"1":1}}'"""
+
+
+def test_a_batch_planned_after_all_calendars_is_named_by_its_number(tmp_path: Path) -> None:
+    checkpoint = written(tmp_path, {"metadata": '{"id":"x"}', "offsets/0": offsets(10, planned=2**60)})
+    assert request._time(checkpoint, 0) == f"{2**60} ms since 1970"
