@@ -110,6 +110,9 @@ class RegistryUnreachable(RespoolError):
     Attributes:
         url: Its address.
         reason: Why there is no answer.
+
+    >>> respool.RegistryUnreachable("http://127.0.0.1:8081", "HTTP 503").reason
+    'HTTP 503'
     """
 
     def __init__(self, url: str, reason: str) -> None:

@@ -35,6 +35,9 @@ class Decoded:
         time: The event time, a column of `records`; null for a rejected record.
         dropped: True for a record that is neither an event nor rejected, a column of `records`; None when no record
             is dropped.
+
+    >>> list(respool.Decoded.__annotations__)
+    ['records', 'rejected', 'fields', 'time', 'dropped']
     """
 
     records: "DataFrame"
@@ -49,6 +52,9 @@ class Decoder(Protocol):
     """Reads records. The same code runs in a stream, in the archive, in reprocessing and in tests.
 
     A decoder must not fail for any content of a record. It is a value: two equal decoders read alike.
+
+    >>> isinstance(respool.TextDecoder(), respool.Decoder)
+    True
     """
 
     @property

@@ -168,6 +168,9 @@ _ERRORS = tuple(
     if isinstance(kind, type) and (issubclass(kind, Exception) or kind is errors.Refusal)
 )
 _EXAMPLES: tuple[Any, ...] = (
+    respool.Decoded,
+    respool.Decoder,
+    respool.RegistryUnreachable,
     *_ERRORS,
     respool.CheckpointSummary,
     respool.DefinitionFinding,
@@ -217,6 +220,7 @@ _EXAMPLES: tuple[Any, ...] = (
 )
 # Executed by tests/unit/operations/test_python_api.py, and by tests/kafka/operations/test_python_api.py.
 _EXECUTED_THERE = {
+    "KAFKA_TIMESTAMP",  # by FunctionDecoder
     *("Archive", "ArchiveContents", "ArchiveReport", "AuditReport", "BatchProgress", "CompactionResult", "Cutoff"),
     *("DiffReport", "RepairResult", "ReprocessPlan", "ReprocessPreview", "ReprocessRun", "Runner", "archive_pipeline"),
     *("audit", "check", "diff", "find_pipeline", "load_settings", "plan_reprocess", "preview", "reprocess", "run"),
