@@ -4,6 +4,7 @@ It has atomic conditional writes, S3's error codes, Hadoop's markers of folders,
 everything, `READER` may list and read.
 """
 
+import ctypes
 import json
 import os
 import signal
@@ -71,6 +72,7 @@ def serving(folder: Path) -> Iterator[str]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
+            preexec_fn=_end_with_parent,
         )
         try:
             _await_writes(process, address, folder / "log")
@@ -121,6 +123,10 @@ def environment(address: str, account: Account = OWNER) -> dict[str, str]:
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",
     }
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: a killed test run leaves no server behind
 
 
 def _free_ports(count: int) -> list[int]:
