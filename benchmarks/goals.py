@@ -44,6 +44,7 @@ def goals(results: Results) -> list[Goal]:
         *_growth(results.growth),
         *_reprocess(results.reprocess),
         *_rewind(results.rewind),
+        *_store(results.store),
         *_start(results.start),
     ]
 
@@ -128,6 +129,18 @@ def _reprocess(rows: Sequence[dict[str, Any]]) -> list[Goal]:
             "reprocess", f"at least 20 × the speed of the walk-through at {most} days", f"{faster:.1f} ×", faster / 20
         ),
     ]
+
+
+def _store(rows: Sequence[dict[str, Any]]) -> list[Goal]:
+    goals = []
+    for row in rows:
+        most = 1.2 if row["command"] == "show" else 2.5
+        target = f"{row['command']}: at most {most:g} × the fewest requests"
+        goals.append(Goal("store", target, f"{row['times_least']:.2f} ×", most / row["times_least"]))
+        if row["command"] != "show":
+            faster = row["times_faster"]
+            goals.append(Goal("store", f"{row['command']}: 5 × as fast as one by one", f"{faster:.1f} ×", faster / 5))
+    return goals
 
 
 def _rewind(rows: Sequence[dict[str, Any]]) -> list[Goal]:

@@ -47,7 +47,11 @@ def markdown(results: Results) -> str:
     """Return the report as Markdown."""
     parts = [_head(results), _goals(results)]
     parts += [_compared(results, job) for job in _COMPARED if any(run.job == job for run in results.runs)]
-    parts += [part for part in (_growth(results), _reprocess(results), _rewind(results), _start(results)) if part]
+    parts += [
+        part
+        for part in (_growth(results), _reprocess(results), _rewind(results), _store(results), _start(results))
+        if part
+    ]
     parts += [_cluster(results), _fleet(results)]
     parts.append(_not_run(results))
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -153,6 +157,22 @@ def _rewind(results: Results) -> str:
     ]
     heads = ("command", "batches", "files", "s", "memory, MiB")
     return "## rewind\n\n`checkpoint show` and the plan of a rewind.\n\n" + _table(heads, rows) if rows else ""
+
+
+def _store(results: Results) -> str:
+    rows = [
+        (
+            row["command"],
+            f"{row['files']:,}",
+            f"{row['requests']:,}",
+            f"{row['times_least']:.2f} ×",
+            _number(row["median_s"], 2),
+            f"{row['times_faster']:.1f} ×",
+        )
+        for row in results.store
+    ]
+    heads = ("command", "files", "requests", "of the fewest", "s", "faster than one by one")
+    return "## store\n\nA checkpoint on S3; each request takes 20 ms.\n\n" + _table(heads, rows) if rows else ""
 
 
 def _start(results: Results) -> str:

@@ -128,7 +128,7 @@ def run_of(
     )
 
 
-_OTHERS = ("growth", "reprocess", "rewind", "start", "cluster", "fleet")  # jobs that no other engine does
+_OTHERS = ("growth", "reprocess", "rewind", "store", "start", "cluster", "fleet")  # jobs that no other engine does
 
 
 @dataclass
@@ -143,6 +143,7 @@ class Results:
         growth: The rows of the job growth.
         reprocess: The rows of the job reprocess.
         rewind: The rows of the job rewind.
+        store: The rows of the job store.
         start: The rows of the job start.
         cluster: The rows of the job cluster.
         fleet: The rows of the job fleet.
@@ -155,6 +156,7 @@ class Results:
     growth: list[dict[str, Any]] = field(default_factory=list)
     reprocess: list[dict[str, Any]] = field(default_factory=list)
     rewind: list[dict[str, Any]] = field(default_factory=list)
+    store: list[dict[str, Any]] = field(default_factory=list)
     start: list[dict[str, Any]] = field(default_factory=list)
     cluster: list[dict[str, Any]] = field(default_factory=list)
     fleet: list[dict[str, Any]] = field(default_factory=list)

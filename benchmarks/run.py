@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from benchmarks import data, fleet, growth, on_cluster, report, reprocess, rewind, start
+from benchmarks import data, fleet, growth, on_cluster, report, reprocess, rewind, start, store
 from benchmarks.comparing import Bench, compare
 from benchmarks.engines import ENGINES, RESPOOL, Engine
 from benchmarks.environments import NotAvailable, Place
@@ -26,7 +26,7 @@ from respool.local import broker
 from respool.settings import Settings
 from respool.spark.session import spark_session
 
-JOBS = ("counts", "sessions", "archive", "growth", "reprocess", "rewind", "start", "cluster", "fleet")
+JOBS = ("counts", "sessions", "archive", "growth", "reprocess", "rewind", "store", "start", "cluster", "fleet")
 COMPARED = ("counts", "sessions", "archive")
 _VISITS = 25_000  # concurrent visits
 
@@ -57,9 +57,9 @@ def options(words: Sequence[str] | None = None) -> argparse.Namespace:
         type=_numbers,
         default=[1_000, 10_000, 100_000],
         metavar="N,…",
-        help="batches of the checkpoints of rewind",
+        help="batches of the checkpoints of rewind; of store, the largest up to 10,000",
     )
-    parser.add_argument("--partitions", type=int, default=200, metavar="N", help="state partitions of rewind")
+    parser.add_argument("--partitions", type=int, default=200, metavar="N", help="state partitions of rewind and store")
     parser.add_argument("--publish", action="store_true", help="copy the chart and the figures to docs/")
     parser.add_argument("--add", action="store_true", help="add to the existing report")
     parser.add_argument("--offline", action="store_true", help="download nothing")
@@ -113,6 +113,9 @@ def measure(asked: argparse.Namespace, results: Results) -> None:
     if "rewind" in asked.only:
         say("rewind")
         results.rewind = rewind.measure_all(asked.batches, asked.partitions, max(asked.runs, 3), RESPOOL)
+    if "store" in asked.only:
+        say("store")
+        results.store = store.measure_all(min(10_000, max(asked.batches)), asked.partitions, max(asked.runs, 3))
     if "reprocess" in asked.only:
         say("reprocess")
         results.reprocess = _reprocess(place, asked)

@@ -98,7 +98,7 @@ def wait_until_gone(marker: str, group: str | None, seconds: float) -> list[Proc
 
 def makes_class_archive(process: Process) -> bool:
     """Return whether a process builds the class archive for faster starts of Spark; it may outlive a run."""
-    return "respool.spark.class_archive" in process.command or "ArchiveClassesAtExit" in process.command
+    return "respool.spark.jvm_classes" in process.command or "ArchiveClassesAtExit" in process.command
 
 
 def kill_all(marker: str) -> int:

@@ -17,7 +17,8 @@ from respool.kafka.cluster import KafkaCluster
 from respool.local import broker
 from respool.settings import Settings
 from respool.spark.session import spark_session
-from support import jvm
+from support import jvm, object_store
+from support.store_proxy import StoreProxy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,10 +79,40 @@ def topic(kafka: KafkaCluster) -> str:
 
 @pytest.fixture(scope="session")
 def spark(settings: Settings) -> "Iterator[SparkSession]":
-    """A real Spark session."""
-    with spark_session(settings) as session:
+    """A real Spark session; it has what object stores need."""
+    with spark_session(settings, locations=("s3://any",)) as session:
         session.sparkContext.setLogLevel("WARN")
         yield session
+
+
+@pytest.fixture(scope="session")
+def store_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real S3 server; its address."""
+    with object_store.serving(tmp_path_factory.mktemp("store")) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def store_proxy(store_server: str) -> Iterator[StoreProxy]:
+    """A proxy before the server, through which all tests reach it."""
+    with StoreProxy(store_server).serving() as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def store(store_proxy: StoreProxy, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A fresh folder on the server, as a URL; this process and those that it starts can reach it."""
+    object_store.configure(monkeypatch, store_proxy.address)
+    store_proxy.up()
+    store_proxy.delay = 0.0
+    return f"s3://{object_store.BUCKET}/{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def s3a(store: str, store_proxy: StoreProxy, request: pytest.FixtureRequest) -> str:
+    """That folder, reached by the tests' Spark, too."""
+    object_store.configure_spark(request.getfixturevalue("spark"), store_proxy.address)
+    return store
 
 
 @pytest.fixture(scope="session")

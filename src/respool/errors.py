@@ -36,11 +36,22 @@ from typing import Protocol
 
 
 class RespoolError(Exception):
-    """The root of all errors that respool raises deliberately."""
+    """The root of all errors that respool raises deliberately.
+
+    >>> try:
+    ...     respool.find_pipeline("visit-count")
+    ... except respool.RespoolError as error:
+    ...     print(type(error).__name__)
+    PipelineError
+    """
 
 
 class UsageError(RespoolError):
     """Raised when arguments of a call or options of a command contradict each other or cannot be read.
+
+    >>> checkpoint.plan_rewind()
+    Traceback (most recent call last):
+    respool.errors.UsageError: name exactly one of to_batch, to_time, to_offsets and last
 
     Attributes:
         message: What is wrong, and what was expected.
@@ -59,31 +70,62 @@ class UsageError(RespoolError):
 
 
 class SettingsError(RespoolError):
-    """respool.toml, a RESPOOL_* variable or a flag cannot be read."""
+    """respool.toml, a RESPOOL_* variable or a flag cannot be read.
+
+    >>> respool.load_settings(colour="red")
+    Traceback (most recent call last):
+    respool.errors.SettingsError: Unknown setting 'colour'. ...
+    """
 
 
 class MachineError(RespoolError):
-    """The machine lacks something: Java, a jar, disk space."""
+    """The machine lacks something: Java, a jar, disk space.
+
+    >>> str(respool.MachineError("No Java was found."))
+    'No Java was found.'
+    """
 
 
 class BrokerError(RespoolError):
-    """Kafka cannot be started, reached or stopped."""
+    """Kafka cannot be started, reached or stopped.
+
+    >>> str(respool.BrokerError("The broker did not answer within 30 s."))
+    'The broker did not answer within 30 s.'
+    """
 
 
 class BrokerUnreachable(BrokerError):
-    """No broker of the cluster answered: waiting may help."""
+    """No broker of the cluster answered: waiting may help.
+
+    >>> issubclass(respool.BrokerUnreachable, respool.BrokerError)
+    True
+    """
 
 
 class TopicError(RespoolError):
-    """A topic is missing, vanished or cannot be created."""
+    """A topic is missing, vanished or cannot be created.
+
+    >>> str(respool.TopicError("There is no topic 'visits'."))
+    "There is no topic 'visits'."
+    """
 
 
 class PipelineError(RespoolError):
-    """A pipeline is unknown or badly defined."""
+    """A pipeline is unknown or badly defined.
+
+    >>> respool.find_pipeline("visit-count")
+    Traceback (most recent call last):
+    respool.errors.PipelineError: There is no pipeline 'visit-count'. Did you mean 'visit-counts'? ...
+    """
 
 
 class CheckpointError(RespoolError):
-    """A checkpoint or a savepoint cannot be used, or not as requested."""
+    """A checkpoint or a savepoint cannot be used, or not as requested.
+
+    >>> checkpoint.plan_undo()
+    Traceback (most recent call last):
+    respool.errors.CheckpointError: ... has no change to undo. See: respool checkpoint history.
+    """
 
     @property
     def summary(self) -> str:
@@ -93,6 +135,12 @@ class CheckpointError(RespoolError):
 
 class CheckpointNotFoundError(CheckpointError):
     """Raised when a location holds no checkpoint: nothing exists there, or it is something else.
+
+    >>> try:
+    ...     respool.Checkpoint(folder / "nowhere").summary()
+    ... except respool.CheckpointNotFoundError as error:
+    ...     print(error.path == str(folder / "nowhere"))
+    True
 
     Attributes:
         path: The location, as the caller named it.
@@ -119,6 +167,10 @@ class CheckpointNotFoundError(CheckpointError):
 
 class CheckpointInUseError(CheckpointError):
     """Raised when a checkpoint is held by a running query or by another command.
+
+    >>> error = respool.CheckpointInUseError("/data/orders", "process 17")
+    >>> error.holder, error.summary
+    ('process 17', '/data/orders is in use by process 17')
 
     Attributes:
         path: The checkpoint.
@@ -161,6 +213,12 @@ class PendingChange(Protocol):
 class UnfinishedChangeError(CheckpointError):
     """Raised when a change of a checkpoint was interrupted and must be finished or undone before anything else.
 
+    >>> try:
+    ...     interrupted.plan_rewind(last=1)
+    ... except respool.UnfinishedChangeError as error:
+    ...     print(error.pending.operation)
+    rewind
+
     Attributes:
         path: The checkpoint.
         pending: The journal of the change.
@@ -179,7 +237,11 @@ class UnfinishedChangeError(CheckpointError):
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a change is refused, and what to do about it."""
+    """Why a change is refused, and what to do about it.
+
+    >>> print(respool.Refusal("The query runs: process 17.", "Stop it first.").way_out)
+    Stop it first.
+    """
 
     why: str
     way_out: str
@@ -187,6 +249,10 @@ class Refusal:
 
 class ChangeRefusedError(CheckpointError):
     """Raised when a refused plan is applied.
+
+    >>> error = respool.ChangeRefusedError([respool.Refusal("The query runs: process 17.", "Stop it first.")])
+    >>> str(error)
+    'The change is refused. The query runs: process 17. Stop it first. Nothing was changed.'
 
     Attributes:
         refusals: The reasons, each with what to do about it.
@@ -205,6 +271,14 @@ class ChangeRefusedError(CheckpointError):
 
 class CheckpointChangedError(CheckpointError):
     """Raised when a plan is applied to a checkpoint that has changed since the plan was made.
+
+    >>> plan = checkpoint.plan_rewind(last=1)
+    >>> _ = checkpoint.rewind(last=2)
+    >>> try:
+    ...     checkpoint.apply(plan)
+    ... except respool.CheckpointChangedError as error:
+    ...     print(error.changes[0])
+    its newest ... batch is 11, not 13
 
     Attributes:
         path: The checkpoint.
@@ -229,6 +303,10 @@ class CheckpointChangedError(CheckpointError):
 
 class ForeignJournalError(CheckpointError):
     """Raised when another installation wrote the journal of a change that is to be resumed or undone.
+
+    >>> error = respool.ForeignJournalError("/data/orders", "rewind", "20250904T073000Z-4", "its seal does not match")
+    >>> error.operation, error.sinks
+    ('rewind', ())
 
     Attributes:
         path: The checkpoint.
@@ -265,6 +343,9 @@ class ForeignJournalError(CheckpointError):
 class BatchUnavailableError(CheckpointError):
     """Raised when files that a start at a batch needs are no longer kept, are missing or are damaged.
 
+    >>> respool.BatchUnavailableError("offsets/3 is not kept").reason
+    'offsets/3 is not kept'
+
     Attributes:
         reason: Which files, and what is wrong with them.
     """
@@ -286,6 +367,12 @@ class BatchUnavailableError(CheckpointError):
 
 class FileError(CheckpointError):
     """Raised, as one of its subclasses, when a file of a checkpoint, a savepoint or a table cannot be used.
+
+    >>> try:
+    ...     raise respool.DamagedFileError("offsets/3", "it is empty", "Restore it from a copy.")
+    ... except respool.FileError as error:
+    ...     print(error.path, error.predicate)
+    offsets/3 is damaged: it is empty
 
     Attributes:
         path: The file, relative to its checkpoint where that is known from the context.
@@ -316,7 +403,11 @@ class FileError(CheckpointError):
 
 
 class DamagedFileError(FileError):
-    """Raised when the content of a file is not what Spark or respool wrote, or could have written."""
+    """Raised when the content of a file is not what Spark or respool wrote, or could have written.
+
+    >>> str(respool.DamagedFileError("offsets/3", "it is empty", "Restore it from a copy."))
+    'offsets/3 is damaged: it is empty. Restore it from a copy.'
+    """
 
     @property
     def predicate(self) -> str:
@@ -326,6 +417,10 @@ class DamagedFileError(FileError):
 
 class UnknownFormatVersionError(FileError):
     """Raised when a file has a format version that this respool does not support: the file need not be damaged.
+
+    >>> error = respool.UnknownFormatVersionError("commits/3", "v9", ["v1", "v2"])
+    >>> error.version, error.supported
+    ('v9', ('v1', 'v2'))
 
     Attributes:
         version: The version that the file states.
@@ -345,12 +440,18 @@ class UnknownFormatVersionError(FileError):
 class UnreadableFileError(FileError):
     """Raised when a file or folder is missing, is not a regular file, or the filesystem refuses access to it.
 
+    >>> str(respool.UnreadableFileError("commits/3", "is missing"))
+    'commits/3 is missing.'
+
     The `problem` is a predicate that follows the path, such as "is missing".
     """
 
 
 class StoreError(UnreadableFileError):
     """Raised when an object store cannot be reached, has no such bucket, or refuses this account.
+
+    >>> respool.StoreError("s3://bucket/orders", "the bucket bucket does not exist").predicate
+    'cannot be used: the bucket bucket does not exist'
 
     Attributes:
         is_permission: Whether the account is known and only lacks a permission: it may have others.
@@ -369,15 +470,27 @@ class StoreError(UnreadableFileError):
 
 
 class QueryError(RespoolError):
-    """A streaming query failed while it ran."""
+    """A streaming query failed while it ran.
+
+    >>> str(respool.QueryError("The pipeline orders has failed."))
+    'The pipeline orders has failed.'
+    """
 
 
 class ReprocessError(RespoolError):
-    """A span cannot be computed again, or not now."""
+    """A span cannot be computed again, or not now.
+
+    >>> str(respool.ReprocessError("The archive visits_table has no events yet."))
+    'The archive visits_table has no events yet.'
+    """
 
 
 class DiffError(RespoolError):
-    """Two outputs cannot be compared."""
+    """Two outputs cannot be compared.
+
+    >>> str(respool.DiffError("A and B are both the topic totals."))
+    'A and B are both the topic totals.'
+    """
 
 
 def _sentences(summary: str, remedy: str = "") -> str:

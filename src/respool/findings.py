@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from respool.text import plural
+
 CheckStatus = Literal["ok", "note", "unchecked", "broken"]
 _ORDER: tuple[CheckStatus, ...] = ("broken", "unchecked", "note")
 _MOST = 100  # findings that are reported for one check
@@ -51,7 +53,9 @@ def check(name: str, findings: Iterable[Finding]) -> CheckResult:
     kept = sorted(findings, key=lambda finding: _ORDER.index(finding.status))
     status: CheckStatus = kept[0].status if kept else "ok"
     if len(kept) > _MOST:
-        more = Finding(f"{len(kept) - _MOST:,} more findings of this kind.", "Fix these first.", kept[_MOST].status)
+        more = Finding(
+            f"{plural(len(kept) - _MOST, 'more finding')} of this kind.", "Fix these first.", kept[_MOST].status
+        )
         kept[_MOST:] = [more]
     return CheckResult(name, status, tuple(kept))
 

@@ -34,7 +34,10 @@ _NOT_SETTINGS = frozenset({"RESPOOL_CONFIG", "RESPOOL_DEBUG"})
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything a command needs to know about where it runs.
+    """Where a command runs and what it connects to.
+
+    >>> respool.Settings(master="local[2]").master
+    'local[2]'
 
     Attributes:
         home: The folder of broker data, checkpoints, archive and logs.

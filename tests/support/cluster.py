@@ -1,7 +1,7 @@
 """A real standalone Spark cluster, a master and two workers of one core each, from pyspark's own jars.
 
-Everything listens on 127.0.0.1. The Python of the executors has pyarrow, pandas and numpy and nothing else: neither
-respool nor a test's modules are there, unless they are shipped.
+Everything listens on 127.0.0.1. The Python of the executors has numpy, pandas, pyarrow and protobuf and nothing else:
+neither respool nor a test's modules are there, unless they are shipped.
 """
 
 import os
@@ -21,7 +21,7 @@ from support.processes import children_of
 
 _PATIENCE = 120
 # What Spark's workers import, as an administrator would have installed it on the hosts of a cluster.
-_OF_EXECUTORS = ("numpy*", "pandas", "pandas-*", "pyarrow*", "dateutil", "pytz", "six.py", "tzdata")
+_OF_EXECUTORS = ("numpy*", "pandas", "pandas-*", "pyarrow*", "google", "dateutil", "pytz", "six.py", "tzdata")
 # Small enough for a machine that runs other tests as well.
 SPARK = {
     "spark.driver.memory": "640m",

@@ -199,7 +199,7 @@ class ArchiveContents:
         compact = f"; {plural(self.small, 'small file')} to merge with: respool archive optimize" if self.small else ""
         yield "Files", f"{self.files:,}, {size(self.bytes)}{compact}"
         if self.damaged:
-            yield "Damaged", f"{len(self.damaged):,} files cannot be read; see: respool archive verify"
+            yield "Damaged", f"{plural(len(self.damaged), 'file')} cannot be read; see: respool archive verify"
 
     def _hour_row(self, hour: HourContents) -> dict[str, Any]:
         return {

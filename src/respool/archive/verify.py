@@ -52,7 +52,7 @@ def _files(contents: ArchiveContents, fix: str) -> Iterator[Finding]:
             )
     if contents.nameless:
         yield Finding(
-            f"{contents.nameless:,} records have no topic, partition or offset: respool did not write them.",
+            f"Without topic, partition or offset: {plural(contents.nameless, 'record')}. respool did not write them.",
             "Delete them from the table, or archive into a separate table.",
         )
 

@@ -74,6 +74,10 @@ class OperatorFacts:
 class CheckpointSummary:
     """A checkpoint.
 
+    >>> summary = checkpoint.summary()
+    >>> summary.kept, summary.next_batch, len(summary.operators)
+    (14, 14, 1)
+
     Attributes:
         root: Its folder or URL.
         query_id: The query's id; None when it is lost.

@@ -18,7 +18,7 @@ from respool.locations import for_spark
 from respool.sinks.kafka import batch_header, newest_records
 from respool.sinks.protocol import json_of
 from respool.spark.sql import quote
-from respool.text import did_you_mean, number_range
+from respool.text import did_you_mean, number_range, plural
 from respool.times import EPOCH, time_text
 
 if TYPE_CHECKING:
@@ -288,4 +288,4 @@ def _earlier(first: QueryPosition, second: QueryPosition) -> bool:
 
 
 def _records(count: int) -> str:
-    return f"{count:,} record{'s' * (count != 1)}"
+    return plural(count, "record")

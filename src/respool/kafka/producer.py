@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from respool.errors import TopicError
 from respool.kafka.cluster import KafkaCluster, kafka_error, make_client
 from respool.kafka.topics import TIMEOUT, require_topic
+from respool.text import plural
 
 _DELIVERY = 60_000  # milliseconds for a record to be delivered; librdkafka would try for 5 minutes
 _AHEAD = 0.005  # seconds that producing may run ahead of its rate: waits shorter than this would only spin
@@ -144,7 +145,7 @@ class _Delivery:
         self.flush()
         if self.failed:
             raise TopicError(
-                f"{self.failed:,} of {self.sent:,} records could not be delivered to '{self._topic}' "
+                f"{self.failed:,} of {plural(self.sent, 'record')} could not be delivered to '{self._topic}' "
                 f"({self.sent - self.failed:,} were): {self._reason}. Check the broker and send the rest again."
             )
         return self.sent

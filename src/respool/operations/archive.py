@@ -66,7 +66,7 @@ class ArchiveReport:
         lines.append(
             f"{len(self.broken)} of {len(self.checks)} checks found something wrong."
             if self.broken
-            else f"All is well: {self.contents.records:,} records, each once."
+            else f"All is well: {plural(self.contents.records, 'record')}, each once."
         )
         return "\n".join(lines)
 
@@ -156,7 +156,7 @@ class CompactionResult:
         """Return what `respool archive optimize` prints."""
         before, after = self.before, self.after
         if not self.days:
-            return f"Nothing to compact: {after.files:,} files, {size(after.bytes)}, none of which can be merged."
+            return f"Nothing to compact: {plural(after.files, 'file')}, {size(after.bytes)}, with nothing to merge."
         return f"Files: {before.files:,} → {after.files:,}  Bytes: {size(before.bytes)} → {size(after.bytes)}"
 
     def to_json(self) -> dict[str, Any]:

@@ -23,6 +23,9 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 class DefinitionFinding:
     """The result of checking one thing.
 
+    >>> respool.check("visit-counts", settings=respool.Settings())[1]
+    DefinitionFinding(subject='visit-counts', level='ok', message='')
+
     Attributes:
         subject: `respool.toml`, or the name of a pipeline as it was given.
         level: `ok`; `wrong`: it cannot run; `doubtful`: it may run, but looks like a mistake.

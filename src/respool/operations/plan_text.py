@@ -12,7 +12,7 @@ from respool.errors import Refusal
 from respool.format.positions import PartitionRange, SourceRange
 from respool.savepoint.planning import PlannedInstall
 from respool.sinks.address import ReplayOutcome
-from respool.text import labelled, size
+from respool.text import labelled, plural, size
 
 LABEL_WIDTH = 13  # of `text.labelled`
 _SOURCE_KINDS = {"number": "memory, socket or custom source"}  # their positions look alike
@@ -46,7 +46,7 @@ def rewind_lines(plan: PlannedRewind, width: int, files: bool) -> Iterator[str]:
     yield labelled("State", "none" if plan.state_version is None else f"version {plan.state_version:,}", width)
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(plan.kinds.items()))
     count = sum(plan.kinds.values())
-    yield labelled("Moves aside", f"{count:,} files, {size(plan.size)}: {kinds}" if count else "nothing", width)
+    yield labelled("Moves aside", f"{plural(count, 'file')}, {size(plan.size)}: {kinds}" if count else "nothing", width)
     if files:  # paths are not folded
         room = " " * LABEL_WIDTH
         yield from (f"{room}{move.source}  {size(move.size)}" for move in plan.journal.moves)
@@ -88,9 +88,9 @@ def install_lines(plan: PlannedInstall, width: int) -> Iterator[str]:
         else:
             yield from _labelled(reading_lines(reading), width)
     yield labelled("Watermark", time_text(plan.watermark_ms) or "none yet", width)
-    yield labelled("Installs", f"{len(plan.install_set.paths):,} files, {size(plan.install_set.size)}", width)
+    yield labelled("Installs", f"{plural(len(plan.install_set.paths), 'file')}, {size(plan.install_set.size)}", width)
     if plan.aside:
-        yield labelled("Moves aside", f"{plan.aside:,} files, {size(plan.aside_size)}", width)
+        yield labelled("Moves aside", f"{plural(plan.aside, 'file')}, {size(plan.aside_size)}", width)
     if plan.journal.operation == "fork":
         yield labelled("Query", f"{plan.journal.query_ids[-1]}, a new one", width)
     else:
@@ -125,11 +125,11 @@ def reading_lines(reading: SourceRange) -> Iterator[tuple[str, str]]:
     name = f"Source {reading.source}"
     if reading.records is not None:
         skipped = sum(part.end - part.start for part in reading.skipped)
-        total = f"{reading.records:,} records" + (f", {skipped:,} skipped" if skipped else "")
+        total = plural(reading.records, "record") + (f", {skipped:,} skipped" if skipped else "")
     elif reading.skipped:
         total = f"{reading.end} → {reading.start}, skipped"
     elif reading.files is not None:
-        total = f"{reading.files:,} input file{'s' * (reading.files != 1)}, {reading.start} → {reading.end}"
+        total = f"{plural(reading.files, 'input file')}, {reading.start} → {reading.end}"
     else:
         total = f"{reading.start} → {reading.end}"
     yield name, f"{source_kind_text(reading)}, {total}"
@@ -138,7 +138,7 @@ def reading_lines(reading: SourceRange) -> Iterator[tuple[str, str]]:
         for part in reading.parts[:_SHOWN_PARTITIONS]:
             yield "", _skipped_text(skipped_parts[part.name]) if part.name in skipped_parts else _partition_text(part)
         if reading.parts[_SHOWN_PARTITIONS:]:
-            yield "", f"and {len(reading.parts) - _SHOWN_PARTITIONS:,} partitions more"
+            yield "", f"and {plural(len(reading.parts) - _SHOWN_PARTITIONS, 'more partition')}"
 
 
 def sink_text(replay: ReplayOutcome | None) -> str:
@@ -232,11 +232,11 @@ def _utc(time: datetime) -> str:
 
 
 def _partition_text(part: PartitionRange) -> str:
-    return f"{part.name}: {part.start:,} → {part.end:,} ({part.end - part.start:,} records)"
+    return f"{part.name}: {part.start:,} → {part.end:,} ({plural(part.end - part.start, 'record')})"
 
 
 def _skipped_text(part: PartitionRange) -> str:
-    return f"{part.name}: {part.start:,} → {part.end:,} skipped ({part.end - part.start:,} records)"
+    return f"{part.name}: {part.start:,} → {part.end:,} skipped ({plural(part.end - part.start, 'record')})"
 
 
 def _step_kind(step: Step) -> str:

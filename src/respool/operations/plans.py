@@ -232,7 +232,7 @@ class UndoPlan:
         >>> _ = checkpoint.rewind(to_batch=4)
         >>> plan = checkpoint.plan_undo()
         >>> print(plan)
-        Undo of ...-4: ... files, ... are moved back; batch 14 is the next to run then.
+        Undo of ...-4 moves back ... files, ...; batch 14 is the next to run then.
         >>> checkpoint.apply(plan).operation
         'undo'
     """
@@ -290,8 +290,8 @@ class UndoPlan:
     def title(self) -> str:
         """What is undone, in one line."""
         moves = self.journal.moves
-        moved = f"{len(moves):,} files, {size(sum(move.size for move in moves))}"
-        return f"Undo of {self.journal.of}: {moved} are moved back; batch {self.batch:,} is the next to run then."
+        moved = f"{plural(len(moves), 'file')}, {size(sum(move.size for move in moves))}"
+        return f"Undo of {self.journal.of} moves back {moved}; batch {self.batch:,} is the next to run then."
 
     def to_json(self, *, done: bool = False) -> dict[str, Any]:
         """Return the undo as `--json` prints it; of an interrupted change with all its steps."""

@@ -242,7 +242,8 @@ def reprocess(
         if manifest.done:
             note(
                 f"Resuming the run {manifest.run}, on version {manifest.version} of the archive: "
-                f"{manifest.done:,} of {manifest.slices:,} slices are done. To start another, name it with --run-id."
+                f"{manifest.done:,} of {plural(manifest.slices, 'slice')} done. To start another, name it with "
+                "--run-id."
             )
         settled = _announce(job.plan, job.to, on_plan)
         try:

@@ -13,6 +13,7 @@ from respool.kafka import consumer
 from respool.kafka.cluster import KafkaCluster
 from respool.reprocessing.live import LiveQuery
 from respool.reprocessing.plan import ReprocessPlan
+from respool.text import plural
 from respool.times import time_text
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ def _behind(table: str, topic: str, lacking: Mapping[int, tuple[int, int]]) -> s
     count = sum(end - first for first, end in lacking.values())
     partition, (first, end) = next(iter(lacking.items()))
     return (
-        f"The archive {table} lacks {count:,} records of {topic} that the live query has read, among them offsets "
+        f"The archive {table} lacks {plural(count, 'record')} of {topic} that the live query has read, among them "
+        "offsets "
         f"{first:,} to {end - 1:,} of partition {partition}. Let the pipeline that archives run until it has them, or "
         "add --allow-partial."
     )

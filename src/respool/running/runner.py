@@ -17,7 +17,8 @@ from respool.kafka.cluster import KafkaCluster
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.fingerprint import summarize_changes
 from respool.pipeline.session import pipeline_session
-from respool.running import partitions, progress, restarts
+from respool.running import options as run_options
+from respool.running import progress, restarts
 from respool.running.claim import changed_since, checkpoint_in_use, claim
 from respool.running.dataflow import Companions, kafka_source, sink_writer, start_query
 from respool.running.options import RunOptions
@@ -306,7 +307,7 @@ class Runner:
                 self._spark, self._options.patience, lambda: self._stops_requested > 0, self._on_note
             )
             self._on_note(cluster.describe_logs(registered))
-        self._tasks_at_once = partitions.tasks_at_once(self._spark, registered)
+        self._tasks_at_once = run_options.tasks_at_once(self._spark, registered)
 
     def _hold(self, pipeline: Pipeline) -> bool:
         checkpoint = self._checkpoint_of(pipeline)
@@ -374,13 +375,13 @@ class Runner:
 
     def _choose_partitions(self, pipeline: Pipeline) -> None:
         """Choose the number of state partitions of a new query, unless it is given."""
-        if partitions.is_given(self._spark, pipeline, self._checkpoints[pipeline.name]):
+        if run_options.has_partitions(self._spark, pipeline, self._checkpoints[pipeline.name]):
             return
         of_topic = self._topic_partitions[pipeline.topic]
-        chosen = partitions.suggest(self._tasks_at_once, of_topic)
-        self._sessions[pipeline.name].conf.set(partitions.PARTITIONS, str(chosen))
+        chosen = run_options.suggested_partitions(self._tasks_at_once, of_topic)
+        self._sessions[pipeline.name].conf.set(run_options.PARTITIONS, str(chosen))
         if not (pipeline.stateless or pipeline.is_companion):
-            self._on_note(partitions.describe(pipeline, chosen, self._tasks_at_once, of_topic))
+            self._on_note(run_options.partitions_note(pipeline, chosen, self._tasks_at_once, of_topic))
 
     def _stop(self, gracefully: bool) -> None:
         if gracefully:

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any
 
 from respool.running.progress import BatchProgress
+from respool.text import plural
 
 LOOP_LIMIT = 60.0  # seconds; the loop handles an event at least every 2, unless a call hangs
 
@@ -164,7 +165,7 @@ class RunStatus:
                 if query.state in (QueryState.WAITING, QueryState.FAILED):
                     reasons.append(f"{name} {_REASON[query.state]}: {query.cause}")
                 elif limits.lag is not None and query.lag is not None and query.lag > limits.lag:
-                    reasons.append(f"{name} is {query.lag:,} records behind; expected at most {limits.lag:,}")
+                    reasons.append(f"{name} is {plural(query.lag, 'record')} behind; expected at most {limits.lag:,}")
             return reasons + self._silent(now, limits)
 
     def to_json(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from respool.savepoint.placement import require_store_place
 from respool.savepoint.store import SavepointStore, StoredSavepoint, new_folder
 from respool.storage.folder import FolderReader, FolderWriter
 
-_THREADS = 8  # files copied at a time: most are small, and each waits for its disk or its store
+_THREADS = 16  # files copied at a time: most are small, and each waits for its disk or its store
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -85,6 +85,9 @@ def _changed(file: SavedFile, actual: SavedFile, source: FolderReader) -> Damage
 
 
 def _copy(path: str, source: FolderReader, target: FolderWriter, prefix: str) -> SavedFile:
+    """Copy a file; return the size and the hash of the bytes that were written."""
+    if target.copy_inside(source, path, prefix + path):
+        return replace(_hashed(prefix + path, target, _drop), path=path)
     return _hashed(path, source, lambda chunks: target.write(prefix + path, chunks))
 
 

@@ -27,6 +27,7 @@ from respool.savepoint.planning import (
     run_record_steps,
 )
 from respool.storage.local_lock import Process
+from respool.text import plural
 
 
 def plan_promote(
@@ -125,9 +126,11 @@ def _notes(fork: CheckpointSnapshot, checkpoint: CheckpointSnapshot | None) -> l
     notes = []
     ahead, behind = _records_apart(fork, checkpoint)
     if ahead:
-        notes.append(f"The fork has read {ahead:,} records more than the pipeline: only the fork has their results.")
+        notes.append(
+            f"The fork has read {plural(ahead, 'record')} more than the pipeline: only the fork has results of them."
+        )
     if behind:
-        notes.append(f"The pipeline has read {behind:,} records more than the fork: they are read again.")
+        notes.append(f"The pipeline has read {plural(behind, 'record')} more than the fork: they are read again.")
     if mine is None or before is None:
         return notes
     changes = fingerprint.changed(before.fingerprint, mine.fingerprint)

@@ -139,8 +139,7 @@ class SavepointStore:
         for folder in files.folders(name):
             if folder != but and _DATA.fullmatch(folder):
                 _empty(files, f"{name}/{folder}")
-        for path in files.temporary(name):
-            files.delete(path)
+        files.delete_many(files.temporary(name))
         if but is None:
             files.prune(name)
         files.sync()
@@ -247,6 +246,5 @@ def name_taken(name: str) -> CheckpointError:
 
 
 def _empty(files: FolderWriter, folder: str) -> None:
-    for path in files.below(folder):
-        files.delete(path)
+    files.delete_many(files.below(folder))
     files.prune(folder)

@@ -1,9 +1,9 @@
-"""The sessions of a visit: opened, extended, joined and closed by pure functions. No Spark here.
+"""The sessions of a visit: opened, extended, joined and closed by pure functions; and the `timer` rule on Spark.
 
 Two rules define a session:
 
 - `gap`: events of a visit at most `gap` apart belong together, regardless of the order and the batches in which they
-  arrive. The final sessions depend on the set of events alone, so a stream and a batch agree.
+  arrive. The final sessions depend on the set of events alone, so a stream and a batch agree. On Spark it is in `gap`.
 - `timer`: a visit has one session at a time. Every event extends it, and a timer that the watermark reaches closes it.
   The results depend on how events fall into batches.
 
@@ -11,8 +11,16 @@ Every time and duration is a whole number of microseconds; a time counts from 19
 that the query has no watermark yet.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from respool.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 
 
 @dataclass(frozen=True, order=True)
@@ -129,3 +137,75 @@ def _join(parts: Iterable[Session], gap: int) -> tuple[Session, ...]:
         else:
             joined.append(part)
     return tuple(joined)
+
+
+_TIMER_STATE = "visited_pages BIGINT, deadline_us BIGINT"
+_TIMER_ROWS = "visit_id STRING, visited_pages BIGINT, is_finished BOOLEAN"
+
+
+def by_timer(gap: timedelta) -> "Callable[[DataFrame], DataFrame]":
+    """Return the transform of the `timer` rule: visit_id, visited_pages and is_finished; for streams only."""
+    micros = gap // timedelta(microseconds=1)
+
+    def transform(events: "DataFrame") -> "DataFrame":
+        if not events.isStreaming:
+            raise PipelineError(
+                "Sessions by the timer rule depend on the batches in which events arrived, so they cannot be "
+                "recomputed. Use the rule gap."
+            )
+        from pyspark.sql import functions as F
+
+        # The event time is kept for the watermark; the rule reads the number, which has no zone and no limits.
+        rows = events.select("visit_id", "event_time", F.unix_micros("event_time").alias("at"))
+        return rows.groupBy("visit_id").transformWithState(_timer_processor(micros), _TIMER_ROWS, "Update", "EventTime")
+
+    return transform
+
+
+def _timer_processor(gap: int) -> "StatefulProcessor":
+    """Return the stateful processor of the `timer` rule; a timer that fires too early is set again."""
+    from pyspark.sql import Row
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+    result = Row("visit_id", "visited_pages", "is_finished")
+
+    class TimerProcessor(StatefulProcessor):
+        def init(self, handle: "StatefulProcessorHandle") -> None:
+            self._handle = handle
+            self._state = handle.getValueState("session", _TIMER_STATE)
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: "TimerValues") -> "Iterator[Row]":
+            before = self._read()
+            session = extend(before, [row.at for row in rows], _watermark(timerValues), gap)
+            self._state.update((session.pages, session.deadline))
+            if before is not None and session.deadline < before.deadline:
+                self._handle.deleteTimer(_timer(before.deadline))
+            if before is None or session.deadline < before.deadline:
+                self._handle.registerTimer(_timer(session.deadline))
+            yield result(key[0], session.pages, False)
+
+        def handleExpiredTimer(self, key: Any, timerValues: "TimerValues", expiredTimerInfo: Any) -> "Iterator[Row]":
+            session = self._read()
+            if session is not None and is_over(session, _watermark(timerValues)):
+                self._state.clear()
+                yield result(key[0], session.pages, True)
+            elif session is not None:
+                self._handle.registerTimer(_timer(session.deadline))
+
+        def _read(self) -> TimedSession | None:
+            stored = self._state.get()
+            return TimedSession(*stored) if stored else None
+
+        def close(self) -> None:
+            pass
+
+    return TimerProcessor()
+
+
+def _watermark(timer_values: "TimerValues") -> int | None:
+    return timer_values.getCurrentWatermarkInMs() * 1000 or None
+
+
+def _timer(watermark: int) -> int:
+    """Return the timer, in milliseconds, that fires as soon as the watermark reaches `watermark`."""
+    return -(-watermark // 1000)

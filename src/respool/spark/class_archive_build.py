@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from respool.local import jars
-from respool.spark.class_archive import SILENT, archive_name, failed_mark, find, is_whole
 from respool.spark.internals import jvm_process
+from respool.spark.jvm_classes import SILENT, archive_name, failed_mark, find_archive, is_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ def make() -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return
-        if find() is not None:
+        if find_archive() is not None:
             return
         for old in (
             *cache.glob(".classes-*"),

@@ -189,11 +189,13 @@ def running_jvm(conf: Mapping[str, str], settings: Settings, patience: float) ->
         properties, answer = Path(folder) / "spark.conf", Path(folder) / "gateway"
         properties.write_text("".join(f"{name}={_escape(value)}\n" for name, value in conf.items()), encoding="utf-8")
         program = os.path.join(internals.spark_home(), "bin", "spark-submit")
+        # The driver's own `python3`, for a cluster whose executors use that of their PATH.
+        path = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
         process = subprocess.Popen(
             [program, "--properties-file", str(properties), "pyspark-shell"],
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)},
+            env={**os.environ, "PATH": path, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)},
             start_new_session=True,
         )
         jvm = Jvm(process, settings)

@@ -14,7 +14,7 @@ from respool.errors import MachineError
 from respool.local import jars
 from respool.locations import for_spark, scheme_of, store_of
 from respool.settings import Settings
-from respool.spark import class_archive, cluster, connect, gateway, internals, jvm_classes
+from respool.spark import cluster, connect, gateway, internals, jvm_classes
 from respool.storage import lease, object_store
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ _LOCAL = {
     "spark.ui.enabled": "false",
     "spark.sql.ui.explainMode": "simple",  # written for every batch, and shown by that UI only
     "spark.driver.memory": "2g",  # all tasks run in the driver; with Spark's 1g it collects garbage twice as often
-    **jvm_classes.CONF,
 }
 # The JVM's default collector is optimized for short pauses; this collector takes less time overall.
 _COLLECTOR = "-XX:+UseParallelGC"
@@ -100,7 +99,7 @@ def any_session(settings: Settings, locations: Iterable[str] = ()) -> "Iterator[
 def spark_session(
     settings: Settings, patience: float = _PATIENCE, locations: Iterable[str] = ()
 ) -> "Iterator[SparkSession]":
-    """Start Spark for the length of a `with` block; no process is left behind, except once: see class_archive.
+    """Start Spark for the length of a `with` block; no process is left behind, except once: see jvm_classes.
 
     Under spark-submit the JVM runs already: it keeps its own jars and logging, and only settings of a session are set.
     The JVM holds every checkpoint that this process holds, so that none is free before it ends.
@@ -120,36 +119,51 @@ def spark_session(
     if not submitted:
         cluster.require_master(settings.master)
     conf = _conf(settings, submitted, stores_of(settings, locations))
-    if submitted:
-        session = _session(conf)
-        try:
+    with _default_python() as is_default:
+        if submitted:
+            session = _session(conf, is_default)
+            try:
+                require_connectors(session, stores_of(settings, locations))
+                yield session
+            finally:
+                session.stop()
+            return
+        with gateway.running_jvm(conf, settings, patience) as jvm:
+            session = _session(conf, is_default)
+            jvm.serve(session)
             require_connectors(session, stores_of(settings, locations))
             yield session
-        finally:
-            session.stop()
-        return
-    with gateway.running_jvm(conf, settings, patience) as jvm:
-        session = _session(conf)
-        jvm.serve(session)
-        require_connectors(session, stores_of(settings, locations))
-        yield session
     if _archives_classes(conf):
-        class_archive.make_later()
+        jvm_classes.make_archive_later()
 
 
-def _session(conf: Mapping[str, str]) -> "SparkSession":
+@contextmanager
+def _default_python() -> Iterator[bool]:
+    """Let Python workers be of this environment unless PYSPARK_PYTHON names another; yield whether none was named.
+
+    Without it, stateful workers use the first python3 of the PATH.
+    """
+    is_default = "PYSPARK_PYTHON" not in os.environ
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        yield is_default
+    finally:
+        if is_default:
+            os.environ.pop("PYSPARK_PYTHON", None)
+
+
+def _session(conf: Mapping[str, str], default_python: bool) -> "SparkSession":
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
     for name, value in conf.items():
         builder = builder.config(name, value)
-    # Without it, stateful workers use the first python3 of the PATH.
-    is_default = os.environ.setdefault("PYSPARK_PYTHON", sys.executable) == sys.executable
     with _kept_interrupt_handler():
         session = builder.getOrCreate()
-    if is_default and cluster.is_cluster(session):
+    if default_python and cluster.is_cluster(session):
         # This environment is not on the hosts of the executors.
-        session.sparkContext.pythonExec = conf.get("spark.pyspark.python", "python3")
+        context = session.sparkContext
+        context.pythonExec = str(context.getConf().get("spark.pyspark.python", "python3"))
     jvm = internals.running_jvm()
     if jvm is not None:
         lease.extend_all(jvm)
@@ -206,15 +220,27 @@ def _conf(settings: Settings, submitted: bool, stores: set[str]) -> dict[str, st
     if submitted:
         return {**_ALWAYS, **access, **settings.spark}
     local = cluster.is_local(settings.master)
-    needed = [*jars.spark_jars(settings), *(jars.s3_jars(settings) if "s3" in stores else ())]
-    files = ",".join(str(jar) for jar in (needed if local else (*needed, jvm_classes.JAR)))
-    conf = {**_ALWAYS, **access, **(_LOCAL if local else {}), "spark.master": settings.master, **settings.spark}
+    needed = jars.spark_jars(settings)
+    if "s3" in stores:
+        needed = [*needed, *jars.s3_jars(settings), jvm_classes.S3_JAR]
+        access |= jvm_classes.S3_CONF
+    names = ",".join(str(jar) for jar in (needed if local else (*needed, jvm_classes.JAR)))
+    # The executors of other clusters may use files before they have the jars of the application.
+    files = jvm_classes.CONF if local or settings.master.startswith("spark://") else {}
+    conf = {
+        **_ALWAYS,
+        **access,
+        **(_LOCAL if local else {}),
+        **files,
+        "spark.master": settings.master,
+        **settings.spark,
+    }
     extra = conf.get("spark.jars")
-    conf["spark.jars"] = f"{files},{extra}" if extra else files
+    conf["spark.jars"] = f"{names},{extra}" if extra else names
     conf.setdefault("spark.sql.warehouse.dir", (settings.home / "warehouse").absolute().as_uri())
     if local and os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable:
         conf.setdefault("spark.python.daemon.module", "respool.spark.python_daemon")
-    if local:
+    if files:
         # The JVM's own class path, since Hadoop loads the classes before Spark has loaded its jars.
         wanted = (str(jvm_classes.JAR), conf.get("spark.driver.extraClassPath", ""))
         conf["spark.driver.extraClassPath"] = os.pathsep.join(filter(None, wanted))
@@ -230,14 +256,14 @@ def _java_options(conf: Mapping[str, str], settings: Settings, local: bool) -> s
     if local and "-XX:Tier" not in _given_options(conf):
         own += _COMPILER
     if _archives_classes(conf):
-        own += class_archive.options()
+        own += jvm_classes.archive_options()
     return " ".join((*own, conf.get("spark.driver.extraJavaOptions", ""))).strip()
 
 
 def _archives_classes(conf: Mapping[str, str]) -> bool:
     # Only a local run has everything that the archive contains on its class path.
     local = str(jvm_classes.JAR) in conf.get("spark.driver.extraClassPath", "").split(os.pathsep)[:1]
-    return local and class_archive.is_wanted(_given_options(conf))
+    return local and cluster.is_local(conf["spark.master"]) and jvm_classes.is_archive_wanted(_given_options(conf))
 
 
 def _given_options(conf: Mapping[str, str]) -> str:

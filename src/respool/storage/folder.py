@@ -17,10 +17,17 @@ _MAX_STATE_BYTES = 4 * 2**30  # of a state file, whose checksum is computed over
 
 
 class FileInfo(NamedTuple):
-    """A file's size, and its modification time in seconds since 1970; None where the store has no such time."""
+    """The facts of a file.
+
+    Attributes:
+        size: Its size in bytes.
+        modified: Its modification time in seconds since 1970; None where the store has no such time.
+        version: What S3 calls its ETag, which changes with its content; None elsewhere.
+    """
 
     size: int
     modified: float | None
+    version: str | None = None
 
 
 @dataclass(frozen=True)
@@ -113,6 +120,14 @@ class FolderWriter(FolderReader, Protocol):
 
     def delete(self, path: str) -> None:
         """Delete a file if it exists."""
+        ...
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        """Delete files that exist, in parallel where the store supports it."""
+        ...
+
+    def copy_inside(self, source: FolderReader, path: str, target: str) -> bool:
+        """Copy a file of another folder inside the store that has both; return False when no store has both."""
         ...
 
     def prune(self, folder: str) -> None:

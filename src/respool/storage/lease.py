@@ -50,6 +50,7 @@ _SETTLE = 1.0  # how long to wait before reading who took it over last, where a 
 _MAX_BYTES = 2**16
 _MAX_PID = 2**31 - 1
 
+_given_up: set[str] = set()  # the tokens of this process whose lease may still be in a store that did not answer
 _held: "set[Lease]" = set()  # by this process; a JVM that starts later holds them, too
 _held_lock = threading.Lock()
 _find_jvm: Callable[[], LockingJvm | None] | None = None
@@ -254,7 +255,9 @@ class _Note:
         return process.start_time(self.process) == self.started
 
     def is_dead(self) -> bool:
-        """Return whether the holder ended on this machine, together with its JVM."""
+        """Return whether the holder has given it up, or ended on this machine together with its JVM."""
+        if self.token in _given_up:
+            return True
         if not self.is_here() or self.process_lives():
             return False
         return self.jvm is None or process.start_time(self.jvm) != self.jvm_started
@@ -338,6 +341,7 @@ class _RemoteLease:
     def close(self) -> None:
         """Delete the lease if this process still holds it."""
         self._ended.set()
+        _given_up.add(self._token)
         if not self._writing.acquire(timeout=_MARGIN):
             return  # the store does not answer: the lease expires
         try:
@@ -345,6 +349,7 @@ class _RemoteLease:
                 note = _read(self._files)
                 if note is not None and note.token == self._token:
                     self._files.delete(_LEASE)
+                _given_up.discard(self._token)
         finally:
             self._writing.release()
 

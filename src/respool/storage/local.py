@@ -18,7 +18,14 @@ from typing import BinaryIO
 
 from respool.errors import CheckpointError, UnreadableFileError
 from respool.locations import OWN
-from respool.storage.folder import FileInfo, FolderListing, require_readable_size, short_message, translate_errors
+from respool.storage.folder import (
+    FileInfo,
+    FolderListing,
+    FolderReader,
+    require_readable_size,
+    short_message,
+    translate_errors,
+)
 from respool.untrusted import relative_path
 
 _PIECE = 2**20  # bytes read at a time
@@ -269,6 +276,15 @@ class LocalWriter(LocalReader):
             where = self._at(path)
             os.unlink(where)
             self._touch(where)
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        """Delete files that exist."""
+        for path in paths:
+            self.delete(path)
+
+    def copy_inside(self, source: FolderReader, path: str, target: str) -> bool:
+        """Return False: a disk copies no files on its own."""
+        return False
 
     def prune(self, folder: str) -> None:
         """Delete the empty folders in a folder, and the folder itself if it is then empty."""

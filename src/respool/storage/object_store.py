@@ -23,6 +23,7 @@ from respool.settings import Settings
 _CONNECT = 5  # seconds to connect
 _READ = 30  # seconds between two packets of an answer; a copy inside the store sends none until it is done
 _ATTEMPTS = 3
+_CONNECTIONS = 32  # at the same time
 
 _KEYS = {
     "access_key": "AWS_ACCESS_KEY_ID",
@@ -127,6 +128,7 @@ def fsspec_options(url: str) -> dict[str, Any]:
     config = {
         "connect_timeout": _CONNECT,
         "read_timeout": _READ,
+        "max_pool_connections": _CONNECTIONS,
         "retries": {"mode": "standard", "total_max_attempts": _ATTEMPTS},
         "s3": {"addressing_style": "path" if access.path_style else "auto"},
     }

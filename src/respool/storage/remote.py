@@ -15,13 +15,22 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 from respool.errors import CheckpointError, CheckpointNotFoundError, RespoolError, StoreError
 from respool.locations import OWN, canonical_location, scheme_of, store_of
-from respool.storage.folder import FileInfo, FolderListing, require_readable_size, short_message, translate_errors
+from respool.storage import s3
+from respool.storage.folder import (
+    FileInfo,
+    FolderListing,
+    FolderReader,
+    require_readable_size,
+    short_message,
+    translate_errors,
+)
 from respool.storage.object_store import fsspec_options
 from respool.storage.store_errors import error_code, store_error
 from respool.untrusted import relative_path
@@ -39,6 +48,7 @@ _REJECTED = frozenset({"NotImplemented", "501", "InvalidArgument", "InvalidReque
 _PAUSES = (0.1, 0.3, 1.0)  # seconds before a conditional write is repeated after a conflict
 _SETTLE = 1.0  # seconds until a process reads whose content a file has, without conditional writes
 _PATIENCE = 15.0  # seconds for the first request to a store
+_AT_ONCE = 16  # requests: object stores have high latency and serve many requests in parallel
 _PROBE = re.compile(r"probe-[0-9a-f-]{36}")
 
 _memory = threading.Lock()  # makes operations on fsspec's memory filesystem atomic
@@ -68,6 +78,7 @@ class RemoteReader:
         protocol = self._fs.protocol
         self._protocols = frozenset((protocol,) if isinstance(protocol, str) else protocol)
         self._renames = bool(_RENAMING & self._protocols)
+        self._is_s3 = "s3" in self._protocols
         self._listed: dict[str, FileInfo] = {}
 
     def walk(self) -> FolderListing:
@@ -90,12 +101,11 @@ class RemoteReader:
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes."""
-        where = self._at(path)
         info = self._listed.get(path) or self._ask(path)
         if info is None:
             raise FileNotFoundError(path)
         require_readable_size(path, info.size)
-        return self._content(path, where)
+        return self._content(path)
 
     def read_many(self, paths: Sequence[str]) -> dict[str, bytes | Exception]:
         """Return the bytes of each file, or the error that it raised; in parallel where the store supports it."""
@@ -108,16 +118,23 @@ class RemoteReader:
                     require_readable_size(path, self._listed[path].size)
                 except CheckpointError as error:
                     by_path[path] = error
-        wanted = [self._at(path) for path in paths if path not in by_path]
+        wanted = [path for path in paths if path not in by_path]
         if wanted:
+            places = [self._at(path) for path in wanted]
             with _translate_errors(self.root):
-                contents = self._fs.cat(wanted, on_error="return")
-            by_path |= {self._relative(path): data for path, data in contents.items()}
-        return {path: by_path.get(path, FileNotFoundError(path)) for path in paths}
+                contents = self._fs.cat_ranges(places, None, None, on_error="return", **self._reading(wanted))
+            by_path |= dict(zip(wanted, contents, strict=True))
+        return by_path
+
+    def _reading(self, paths: Sequence[str]) -> dict[str, Any]:
+        """Return how s3fs reads files: before it reads a file in parts, it asks for the size."""
+        listed = (self._listed.get(path) for path in paths)
+        is_large = any(info is not None and info.size > s3.LARGE for info in listed)
+        return {"max_concurrency": 1} if self._is_s3 and not is_large else {}
 
     def chunks(self, path: str) -> Iterator[bytes]:
         """Yield a file's bytes as one chunk: one request is the fastest."""
-        yield self._content(path, self._at(path))
+        yield self._content(path)
 
     def below(self, folder: str) -> list[str]:
         """Return the paths of all files in a folder and its subfolders; empty when the folder does not exist."""
@@ -126,6 +143,9 @@ class RemoteReader:
     def folders(self, folder: str) -> list[str]:
         """Return the names of the folders in one folder; empty when the folder does not exist."""
         with _translate_errors(f"{self.root}/{folder}"):
+            if self._is_s3:
+                pages = s3.pages(self._fs, self._at(folder), deep=False)
+                return [prefix.rstrip("/").rpartition("/")[2] for page in pages for prefix in page.prefixes]
             try:
                 entries = self._fs.ls(self._at(folder), detail=True)
             except FileNotFoundError:
@@ -135,41 +155,51 @@ class RemoteReader:
 
     def facts(self, paths: Iterable[str]) -> dict[str, FileInfo]:
         """Return size and modification time of each file that exists, from the last listing if it has them."""
-        infos = {}
-        for path in paths:
-            known = self._listed.get(path)
-            if known is None:
-                try:
-                    known = self._ask(relative_path(path))
-                except ValueError:  # nothing inside the folder has such a path
-                    continue
-            if known is not None:
-                infos[path] = known
-        return infos
+        wanted = list(paths)
+        unknown = [path for path in wanted if path not in self._listed]
+        if len(unknown) > 1:
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                asked = dict(zip(unknown, pool.map(self._ask_any, unknown), strict=True))
+        else:
+            asked = {path: self._ask_any(path) for path in unknown}
+        infos = {path: self._listed.get(path) or asked.get(path) for path in wanted}
+        return {path: info for path, info in infos.items() if info is not None}
 
-    def _content(self, path: str, where: str) -> bytes:
+    def _ask_any(self, path: str) -> FileInfo | None:
+        try:
+            return self._ask(relative_path(path))
+        except ValueError:  # nothing inside the folder has such a path
+            return None
+
+    def _content(self, path: str) -> bytes:
         with _translate_errors(f"{self.root}/{path}"):
-            return bytes(self._fs.cat_file(where))
+            return bytes(self._fs.cat_file(self._at(path), **self._reading([path])))
 
     def _find(self, folder: str, depth: int | None = None) -> list[str]:
         return self._files(self._entries(folder, depth))
 
-    def _entries(self, folder: str, depth: int | None = None) -> dict[str, dict[str, Any]]:
+    def _entries(self, folder: str, depth: int | None = None) -> dict[str, FileInfo]:
         """Return all objects in a folder, by their paths: files, and markers of folders."""
-        try:
-            with _translate_errors(self.root):
+        with _translate_errors(self.root):
+            if self._is_s3:
+                bucket = self._path.split("/", 1)[0]
+                pages = s3.pages(self._fs, self._at(folder), deep=depth is None)
+                return {self._relative(f"{bucket}/{key}"): info for page in pages for key, info in page.objects.items()}
+            try:
                 listed: dict[str, dict[str, Any]] = self._fs.find(self._at(folder), detail=True, maxdepth=depth)
-        except FileNotFoundError:
-            return {}
-        return {self._relative(path): info for path, info in listed.items()}
+            except FileNotFoundError:
+                return {}
+        return {self._relative(path): _facts(info) for path, info in listed.items()}
 
-    def _files(self, entries: dict[str, dict[str, Any]]) -> list[str]:
-        files = {path: _facts(info) for path, info in entries.items() if path and not _is_marker(path)}
+    def _files(self, entries: dict[str, FileInfo]) -> list[str]:
+        files = {path: info for path, info in entries.items() if path and not _is_marker(path)}
         self._listed.update(files)
         return list(files)
 
     def _ask(self, path: str) -> FileInfo | None:
         with _translate_errors(f"{self.root}/{path}"):
+            if self._is_s3:
+                return s3.info(self._fs, self._at(path))
             try:
                 info = self._fs.info(self._at(path))
             except FileNotFoundError:
@@ -202,13 +232,12 @@ class RemoteReader:
 class RemoteWriter(RemoteReader):
     """Reads and changes a folder on a filesystem that fsspec supports."""
 
-    at_once = 16  # object stores have high latency and serve many requests in parallel
+    at_once = _AT_ONCE
 
     def __init__(self, url: str) -> None:
         """Open the filesystem of the URL; nothing is written yet."""
         super().__init__(url)
         self._in_memory = "memory" in self._protocols
-        self._is_s3 = "s3" in self._protocols
         self._conditional = bool(_CONDITIONAL & self._protocols)
 
     def exclusive(self) -> bool:
@@ -301,37 +330,75 @@ class RemoteWriter(RemoteReader):
                 self._fs.makedirs(os.path.dirname(self._at(target)), exist_ok=True)
                 self._fs.mv(self._at(source), self._at(target))
             else:
-                self._fs.cp_file(self._at(source), self._at(target))
-                copied = self._ask(target)
-                if copied is None or copied.size != before.size:
-                    raise CheckpointError(f"The copy of {source} at {target} is incomplete; the original is kept.")
-                self._fs.rm_file(self._at(source))
+                self._copy(self._at(source), target, before)
+                self._delete(source)
             self._listed.pop(source, None)
+
+    def copy_inside(self, source: FolderReader, path: str, target: str) -> bool:
+        """Copy a file of another folder of the same store, in the version that was listed."""
+        if not (self._is_s3 and isinstance(source, RemoteReader) and source._fs is self._fs):
+            return False
+        before = source._listed.get(path) or source._ask(path)
+        if before is None:
+            return False
+        with _translate_errors(f"{self.root}/{target}"):
+            try:
+                self._copy(source._at(path), target, before)
+            except Exception as error:
+                if _code(error) in _EXISTS:  # it has changed
+                    return False
+                raise
+        return True
+
+    def _copy(self, source: str, target: str, before: FileInfo) -> None:
+        """Copy a file inside the store, and check the copy."""
+        self._listed.pop(target, None)
+        if self._is_s3:
+            version = s3.copy(self._fs, source, self._at(target), before)
+            if version is not None and version == before.version:
+                return  # the store has computed it from the copy
+        else:
+            self._fs.cp_file(source, self._at(target))
+        copied = self._ask(target)
+        if copied is None or copied.size != before.size:
+            raise CheckpointError(f"The copy of {source} at {target} is incomplete; the original is kept.")
+
+    def _delete(self, path: str) -> None:
+        if self._is_s3:
+            s3.delete(self._fs, self._at(path))  # `rm_file` sends the same, and no file is an error
+        elif self._ask(path) is not None:
+            self._fs.rm_file(self._at(path))
 
     def delete(self, path: str) -> None:
         """Delete a file if it exists."""
         with _translate_errors(f"{self.root}/{path}"):
-            if self._is_file(path):
-                self._fs.rm_file(self._at(path))
+            self._delete(path)
             self._listed.pop(path, None)
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        """Delete files that exist, some at a time."""
+        with ThreadPoolExecutor(self.at_once) as pool:
+            for _ in pool.map(self.delete, paths):
+                pass
 
     def prune(self, folder: str) -> None:
         """Delete empty folders where the filesystem has folders, and on S3 the markers of folders without files."""
         if self._is_s3:
             entries = self._entries(folder)
             files = self._files(entries)
-            for path in sorted(entries.keys() - set(files), reverse=True):
-                if path.endswith("/") and not any(file.startswith(path) for file in files):
-                    self._delete_marker(path)
+            used = {file[: at + 1] for file in files for at, sign in enumerate(file) if sign == "/"}
+            markers = [path for path in entries.keys() - used if path.endswith("/")]
+            with ThreadPoolExecutor(self.at_once) as pool:
+                for _ in pool.map(self._delete_marker, markers):
+                    pass
         if self._renames:
             with _translate_errors(f"{self.root}/{folder}"):
                 if self._fs.exists(self._at(folder)) and not self._fs.find(self._at(folder)):
                     self._fs.rm(self._at(folder), recursive=True)
 
     def _delete_marker(self, path: str) -> None:
-        bucket, _, key = f"{self._path}/{path}".partition("/")
         with _translate_errors(f"{self.root}/{path}"):
-            self._fs.call_s3("delete_object", Bucket=bucket, Key=key)  # `rm_file` removes the slash
+            s3.delete(self._fs, f"{self._path}/{path}")
 
     def sync(self, everything: bool = False) -> None:
         """Return immediately: a store confirms a write when it is durable."""

@@ -9,7 +9,7 @@ from respool.errors import PipelineError
 from respool.pipeline.definition import Pipeline
 from respool.pipeline.results import ArrivalDependent, Sessions
 from respool.sessions.gap import by_gap
-from respool.sessions.timer import by_timer
+from respool.sessions.rules import by_timer
 from respool.sinks.kafka import KafkaSink
 from respool.text import did_you_mean
 from respool.times import parse_duration

@@ -11,6 +11,8 @@ from respool.checkpoint.planning.request import RewindContext, RewindRequest, To
 from respool.checkpoint.planning.rewind import plan_rewind
 from respool.checkpoint.snapshot import CheckpointSnapshot
 from respool.checkpoint.verify.run import verify
+from respool.operations.checkpoint import Checkpoint
+from respool.settings import Settings
 from respool.storage.local import LocalReader, LocalWriter
 from support.queries import KINDS, run, write_files
 
@@ -32,6 +34,9 @@ def test_a_checkpoint_at_a_path_with_a_percent_sign_is_whole_and_can_be_rewound(
     assert [finding for check in verify(checkpoint) for finding in check.findings if finding.status == "broken"] == []
     request = RewindRequest(ToBatch(2), stopped=True)
     plan = plan_rewind(checkpoint, request, RewindContext(now=datetime.now(timezone.utc)))
+    if kind == "hdfs":
+        rows = Checkpoint(folder / "checkpoint", settings=Settings(home=tmp_path)).state(spark=spark)
+        assert rows.total > 0
     assert plan.refusals == ()  # the input files are there
     apply.apply(plan.journal, LocalWriter(folder / "checkpoint"))
     again = run(spark, KIND[kind], source, folder / "checkpoint", BATCHES - 1)

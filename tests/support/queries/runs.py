@@ -23,7 +23,7 @@ def run(
     spark: "SparkSession",
     kind: Kind,
     source: Source,
-    checkpoint: Path,
+    checkpoint: Path | str,
     until: int = 0,
     conf: Mapping[str, str] | None = None,
 ) -> Results:
@@ -33,7 +33,7 @@ def run(
         spark: A session; the query runs in one of its own beside it.
         kind: The query.
         source: Where its input is.
-        checkpoint: The folder of its checkpoint.
+        checkpoint: The folder of its checkpoint, or its URL as Spark expects it.
         until: The last batch to run, of a query whose input has no end; others run as long as there is input.
         conf: More settings of Spark.
 

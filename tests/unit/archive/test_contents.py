@@ -211,7 +211,7 @@ def test_records_without_an_offset_are_counted(table: Path) -> None:
     assert (archived.nameless, archived.records) == (1, 3)
     done = respool("archive", "verify", "--no-kafka", "--table", str(table))
     assert done.exit_code == 3
-    assert "1 records have no topic, partition or offset" in done.stdout
+    assert "Without topic, partition or offset: 1 record." in done.stdout
 
 
 def test_small_files_are_those_that_a_compaction_would_take() -> None:

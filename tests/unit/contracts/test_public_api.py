@@ -136,7 +136,18 @@ def test_another_name_is_an_error() -> None:
         respool.Pipelines  # noqa: B018
 
 
+_ERRORS = tuple(
+    kind
+    for kind in map(vars(errors).get, sorted(_PUBLIC))
+    if isinstance(kind, type) and (issubclass(kind, Exception) or kind is errors.Refusal)
+)
 _EXAMPLES = (
+    *_ERRORS,
+    respool.CheckpointSummary,
+    respool.DefinitionFinding,
+    respool.Journal,
+    respool.Settings,
+    respool.StateRows,
     respool.ArrivalDependent,
     respool.Checkpoint,
     respool.CheckpointReport,
@@ -160,6 +171,13 @@ _EXAMPLES = (
     respool.UndoPlan,
     respool.Windows,
 )
+# Executed by tests/unit/operations/test_python_api.py, and by tests/kafka/operations/test_python_api.py.
+_EXECUTED_THERE = {
+    *("Archive", "ArchiveContents", "ArchiveReport", "AuditReport", "BatchProgress", "CompactionResult", "Cutoff"),
+    *("DiffReport", "RepairResult", "ReprocessPlan", "ReprocessPreview", "ReprocessRun", "Runner", "archive_pipeline"),
+    *("audit", "check", "diff", "find_pipeline", "load_settings", "plan_reprocess", "preview", "reprocess", "run"),
+    "start",
+}
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 
 
@@ -210,6 +228,12 @@ def test_the_example_of_a_public_name_works(example: doctest.DocTest, names: dic
     result = doctest.DocTestRunner(optionflags=_FLAGS).run(example, out=output.append)
     assert result.attempted
     assert not result.failed, "".join(output)
+
+
+def test_every_public_name_has_an_example_that_is_executed() -> None:
+    assert {kind.__name__ for kind in _EXAMPLES} | _EXECUTED_THERE == _PUBLIC - {"__version__"}
+    executed = {example.name.partition(".")[0] for example in _examples()}
+    assert executed == {kind.__name__ for kind in _EXAMPLES}
 
 
 @pytest.mark.parametrize("kind", [respool.Checkpoint, respool.Savepoints, respool.Savepoint])

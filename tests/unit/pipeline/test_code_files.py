@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import respool
-from respool.pipeline.code_files import code_files
 from respool.pipeline.definition import Pipeline
+from respool.pipeline.session import code_files
 
 OWN = Path(respool.__file__).parent
 

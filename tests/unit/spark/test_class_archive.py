@@ -6,7 +6,7 @@ import pytest
 
 from respool.local import jars
 from respool.settings import Settings
-from respool.spark import class_archive, class_archive_build, session
+from respool.spark import class_archive_build, jvm_classes, session
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYSPARK_PYTHON", "python")
     jars.cache().mkdir(parents=True)
-    return jars.cache() / f"{class_archive.archive_name()}-7.jsa"
+    return jars.cache() / f"{jvm_classes.archive_name()}-7.jsa"
 
 
 def _options(tmp_path: Path, master: str = "local[2]", **spark: str) -> str:
@@ -40,7 +40,7 @@ def test_a_truncated_archive_is_not_used_and_is_made_again(
     assert "SharedArchiveFile" not in _options(tmp_path)
     monkeypatch.setattr(class_archive_build, "_write", lambda part: part.write_text("classes"))
     class_archive_build.make()
-    assert class_archive.find() == archive
+    assert jvm_classes.find_archive() == archive
 
 
 @pytest.mark.parametrize("own", ["-Xshare:off", "-Xshare:auto", "-XX:SharedArchiveFile=/mine.jsa"])
@@ -57,9 +57,9 @@ def test_another_jar_or_java_has_another(archive: Path, tmp_path: Path, monkeypa
     other = tmp_path / "java"
     other.touch()
     archive.write_text("classes")
-    assert class_archive.find() == archive
-    monkeypatch.setattr(class_archive, "program", lambda: other)
-    assert class_archive.find() is None
+    assert jvm_classes.find_archive() == archive
+    monkeypatch.setattr(jvm_classes, "program", lambda: other)
+    assert jvm_classes.find_archive() is None
 
 
 def test_it_is_made_once_and_a_failure_is_not_repeated(
@@ -75,16 +75,16 @@ def test_it_is_made_once_and_a_failure_is_not_repeated(
     def succeed(part: Path) -> None:
         part.write_text("classes")
 
-    class_archive.make_later()
+    jvm_classes.make_archive_later()
     assert len(started) == 1
     monkeypatch.setattr(class_archive_build, "_write", fail)
     with pytest.raises(OSError, match="no JVM"):
         class_archive_build.make()
-    class_archive.make_later()
+    jvm_classes.make_archive_later()
     assert len(started) == 1
     monkeypatch.setattr(class_archive_build, "_write", succeed)
     class_archive_build.make()
     assert archive.read_text() == "classes"
-    class_archive.make_later()
+    jvm_classes.make_archive_later()
     assert len(started) == 1
     assert not list(archive.parent.glob(".classes*"))

@@ -97,16 +97,15 @@ def purge(journal: Journal, files: FolderWriter, now: datetime) -> None:
     files.sync()
     own = installation.foreign(journal, files.root) is None
     folder = f"{history.ASIDE}/{journal.id}"
+    aside = [move for move in journal.moves if move.target.startswith(f"{folder}/")]  # other moves copied files in
+    files.delete_many([move.target for move in aside if move.sink is None])
     sinks: dict[str, FolderWriter] = {}
-    for move in journal.moves:
-        if move.target.startswith(f"{folder}/"):  # other moves copied files in
-            if move.sink is None:
-                files.delete(move.target)
-            elif own:
-                sinks.setdefault(move.sink, open_writer(move.sink)).delete(move.target)
-    for place in (files, *sinks.values()):
-        place.prune(folder)
-        place.sync()
+    for place in sorted({move.sink for move in aside if move.sink is not None}) if own else ():
+        sinks[place] = open_writer(place)
+        sinks[place].delete_many([move.target for move in aside if move.sink == place])
+    for writer in (files, *sinks.values()):
+        writer.prune(folder)
+        writer.sync()
 
 
 @dataclass(frozen=True)
@@ -160,8 +159,7 @@ def clear_leftovers(files: FolderWriter, but: str | None = None) -> list[Leftove
     """Delete the files that interrupted operations left, and return them; the caller must hold the checkpoint."""
     cleared = leftovers(files, but)
     for leftover in cleared:
-        for path in leftover.paths:
-            files.delete(path)
+        files.delete_many(leftover.paths)
         files.prune(leftover.path)
     return cleared
 
@@ -169,8 +167,7 @@ def clear_leftovers(files: FolderWriter, but: str | None = None) -> list[Leftove
 def clear_staged(name: str, files: FolderWriter) -> None:
     """Delete the staged copies of a change that were not moved in."""
     folder = f"{history.STAGED}/{name}"
-    for path in files.below(folder):
-        files.delete(path)
+    files.delete_many(files.below(folder))
     files.prune(history.STAGED)
 
 

@@ -90,6 +90,10 @@ class Origin:
 class Journal:
     """A change of a checkpoint, or an undo: pending from before its first step, in the history after the last step.
 
+    >>> journal = checkpoint.rewind(last=2, reason="a bad deploy")
+    >>> journal.operation, journal.batch, journal.reason
+    ('rewind', 12, 'a bad deploy')
+
     Attributes:
         id: Its name, also of the folder of files that it moved aside.
         operation: The kind of change.

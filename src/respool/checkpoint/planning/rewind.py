@@ -21,6 +21,7 @@ from respool.format import layout, logs, model, positions
 from respool.format.model import SNAPSHOTS
 from respool.format.positions import SourceRange
 from respool.sinks.address import ReplayOutcome
+from respool.text import plural
 
 _STATE_KINDS = {"zip": "zips", "changelog": "changelogs", "delta": "deltas", "snapshot": "snapshots", "sst": "SSTs"}
 
@@ -169,7 +170,8 @@ def _next_batch(checkpoint: CheckpointSnapshot, request: RewindRequest) -> int:
     newest = checkpoint.offsets[-1]
     if newest - batch > _MOST_AGAIN:
         raise CheckpointError(
-            f"offsets/{newest} is {newest - batch:,} batches after batch {batch}; at most {_MOST_AGAIN:,} were "
+            f"offsets/{newest} is {plural(newest - batch, 'batch', 'batches')} after batch {batch}; at most "
+            f"{_MOST_AGAIN:,} were "
             "expected. Is that file of another query? Move it away if it is. Nothing was changed."
         )
     if request.same_range and batch > newest:

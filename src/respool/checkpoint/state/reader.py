@@ -6,6 +6,7 @@ metadata names the checkpoint's own files; the checkpoint itself is not changed.
 """
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -65,12 +66,16 @@ def _link(source: Path, target: Path, without: tuple[str, ...]) -> None:
 
 
 FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv"}
+_ENCODED = re.compile(r"""[\s%"<>\\^`{|}#?]""")  # characters that Spark's state reader encodes, and does not decode
 _TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 
 
 @dataclass(frozen=True)
 class StateRows:
     """Rows of a state.
+
+    >>> respool.StateRows(("key", "count"), [{"key": "a", "count": 3}], total=9)
+    StateRows(columns=('key', 'count'), rows=1, total=9)
 
     Attributes:
         columns: The names of the columns, the key's first; for changes, the batch and the kind of change precede them.
@@ -202,7 +207,13 @@ def _move(part: Path, file: Path) -> None:
 def _address(reading: StateReading) -> Iterator[str]:
     """Yield the address of the checkpoint for Spark."""
     path = local_path(reading.root)
-    if path is not None and reading.moved:
+    encoded = _ENCODED.search(reading.root)
+    if path is None and encoded:
+        raise CheckpointError(
+            f"Spark cannot read the state of {reading.root}: its address has {encoded[0]!r}, which Spark's state "
+            "reader misreads. Fork a savepoint of it to another address, and read the state of the fork."
+        )
+    if path is not None and (reading.moved or encoded):
         with relocated_view(path) as view:
             yield for_spark(str(view))
     else:

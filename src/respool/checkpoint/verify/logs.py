@@ -14,7 +14,7 @@ from respool.format import logs, model
 from respool.format.model import spans
 from respool.format.positions import kind_of
 from respool.storage.folder import is_denied, reason
-from respool.text import number_range
+from respool.text import number_range, plural
 
 _UUID = re.compile(r"[0-9a-fA-F]{1,8}(-[0-9a-fA-F]{1,4}){3}-[0-9a-fA-F]{1,12}")
 _EVENTUALLY = "Nothing. Spark deletes it eventually."
@@ -117,7 +117,8 @@ def order(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
             yield status(what, remedy)
         before = logs_.planned.get(batch - 1)
         if before and entry.version == before.version == 1 and len(entry.sources) != len(before.sources):
-            what = f"offsets/{batch} has {len(entry.sources)} sources, offsets/{batch - 1} has {len(before.sources)}."
+            now = plural(len(entry.sources), "source")
+            what = f"offsets/{batch} has {now}, offsets/{batch - 1} has {len(before.sources)}."
             yield status(what, remedy)
     yield from _no_partitions(known, newest)
 

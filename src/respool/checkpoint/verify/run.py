@@ -19,7 +19,7 @@ from respool.findings import CheckResult, Finding, check, note, unreadable
 from respool.format import layout, logs, state_files
 from respool.locations import OWN, local_path
 from respool.storage.folder import is_denied
-from respool.text import few
+from respool.text import few, plural
 
 _NEWEST = 2  # files of each log whose hidden checksums are compared
 
@@ -222,7 +222,7 @@ def leftovers(
             count = "1 file" if len(paths) == 1 else f"{len(paths):,} files, each"
             yield note(f"{count} {what}: {few(sorted(paths))}.", remedy)
     if vanished:
-        what = f"{len(vanished):,} files vanished while they were checked: {few(vanished)}."
+        what = f"{plural(len(vanished), 'file')} vanished while they were checked: {few(vanished)}."
         yield note(what, "The query seems to be running. Verify again when it has stopped.")
 
 

@@ -11,7 +11,7 @@ from respool.errors import CheckpointError
 from respool.findings import Finding, note, unchecked, unreadable
 from respool.format import model, state_stream
 from respool.format.model import SNAPSHOTS, StateFile, StateStore, spans, spans_text
-from respool.text import few, number_range
+from respool.text import few, number_range, plural
 
 _BREAKS = {"zip": "Spark cannot load the state", "snapshot": "Spark cannot load the state"}
 _ASK = "Nothing was changed. Let Spark load the state to check it."
@@ -120,7 +120,8 @@ def stale_state(known: CheckpointScan, sound: Soundness) -> Iterator[Finding]:
     partitions, version = known.partitions(checkpoint.next_batch), checkpoint.next_batch
     for (_, partition, _), store in sorted(known.stores.items()):
         if partitions is not None and partition >= partitions and any(file.version == version for file in store.files):
-            what = f"{store.folder} is as new as the others, though offsets/{version - 1} has {partitions} partitions"
+            count = plural(partitions, "partition")
+            what = f"{store.folder} is as new as the others, though offsets/{version - 1} has {count}"
             how = "Was that number changed by hand? Restore it."
             yield Finding(f"{what}: its state would be lost.", how)
 

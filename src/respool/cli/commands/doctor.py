@@ -80,10 +80,10 @@ def jars(
     classes; with `--with s3` also Hadoop's s3a.
     """
     from respool.local.jars import s3_jars, spark_jars
-    from respool.spark.jvm_classes import JAR
+    from respool.spark.jvm_classes import JAR, S3_JAR
 
     settings = load(home=home)
-    paths = [*spark_jars(settings), JAR, *(s3_jars(settings) if extra else ())]
+    paths = [*spark_jars(settings), JAR, *((*s3_jars(settings), S3_JAR) if extra else ())]
     if json:
         out_json([str(path) for path in paths])
     else:

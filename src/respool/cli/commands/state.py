@@ -11,6 +11,7 @@ import typer
 from respool.cli.options import Home, Json, Master, Storage, Where, load
 from respool.cli.render.output import out_json, print_note, print_result, table
 from respool.errors import UsageError
+from respool.text import plural
 from respool.untrusted import is_decimal
 
 if TYPE_CHECKING:
@@ -158,7 +159,9 @@ def print_rows(query: "StateQuery", rows: "StateRows", json: bool) -> None:
     more = rows.total - len(rows.rows)
     if more:
         print_result("")
-        print_result(f"… and {more:,} more of {rows.total:,} rows; --limit all shows them, --output FILE writes them.")
+        print_result(
+            f"… and {more:,} more of {plural(rows.total, 'row')}; --limit all shows them, --output FILE writes them."
+        )
 
 
 def print_written(query: "StateQuery", output: Path, count: int, json: bool) -> None:
@@ -166,7 +169,7 @@ def print_written(query: "StateQuery", output: Path, count: int, json: bool) -> 
     if json:
         out_json({**_reading_json(query.reading), "total": count, "output": str(output)})
     else:
-        print_result(f"{_title(query.reading)}: {count:,} row{'s' * (count != 1)} written to {output}")
+        print_result(f"{_title(query.reading)}: {plural(count, 'row')} written to {output}")
 
 
 def _title(reading: "StateReading") -> str:

@@ -16,7 +16,7 @@ import typer
 from respool.cli.options import BootstrapServers, Commands, Home, Json, connect, load
 from respool.cli.render.output import json_text, out_json, print_note, table
 from respool.errors import SettingsError, UsageError
-from respool.text import printable
+from respool.text import plural, printable
 
 if TYPE_CHECKING:
     from respool.kafka.cluster import KafkaCluster
@@ -72,7 +72,7 @@ def create(
     kafka = connect(load(home=home, bootstrap_servers=bootstrap_servers))
     topics.create(kafka, name, partitions, settings)
     count = len(topics.require_topic(kafka, name))
-    print_note(f"Created the topic {name} with {count} partition{'s' * (count != 1)}.")
+    print_note(f"Created the topic {name} with {plural(count, 'partition')}.")
 
 
 @app.command()
@@ -106,7 +106,7 @@ def produce(
     else:
         with file.open("rb") as lines:
             sent = producer.produce(kafka, name, _messages(lines, key_separator))
-    print_note(f"Sent {sent:,} record{'s' * (sent != 1)} to {name}.")
+    print_note(f"Sent {plural(sent, 'record')} to {name}.")
 
 
 @app.command()
@@ -288,10 +288,11 @@ def _prepare(kafka: "KafkaCluster", topic: str, partitions: int | None) -> None:
     created = topics.ensure_topic(kafka, topic, partitions)
     existing = len(topics.require_topic(kafka, topic))
     if created:
-        print_note(f"Created the topic {topic} with {existing} partition{'s' * (existing != 1)}.")
+        print_note(f"Created the topic {topic} with {plural(existing, 'partition')}.")
     elif partitions is not None and partitions != existing:
         print_note(
-            f"The topic {topic} exists already, with {existing} partitions; --partitions {partitions} changes nothing."
+            f"The topic {topic} exists already, with {plural(existing, 'partition')}; --partitions {partitions} "
+            "changes nothing."
         )
 
 
@@ -324,7 +325,7 @@ def _print(plan: "VisitsPlan", rate: float | None) -> None:
 
 
 def _report(sentence: str, count: int, seconds: float, *, interrupted: bool) -> None:
-    what = sentence.format(f"{count:,} record{'s' * (count != 1)}")
+    what = sentence.format(plural(count, "record"))
     print_note(
         f"{'Interrupted. ' * interrupted}{what} in {seconds:.1f} s ({count / max(seconds, 0.001):,.0f} per second)."
     )

@@ -10,7 +10,7 @@ from respool.checkpoint.summary import BatchFacts, CheckpointSummary, OperatorFa
 from respool.cli.render.output import print_result, size, table, width
 from respool.format.positions import SourceRange
 from respool.operations.plan_text import journal_json, time_text
-from respool.text import labelled
+from respool.text import labelled, plural
 
 if TYPE_CHECKING:
     from respool.checkpoint.journal.apply import Leftover
@@ -147,7 +147,7 @@ def print_status(status: "CheckpointStatus", path: str) -> None:
     if status.history:
         count = len(status.history)
         print_result("")
-        print_result(f"{count} change{'s' * (count != 1)} by respool; see: respool checkpoint history {path}")
+        print_result(f"{plural(count, 'change')} by respool; see: respool checkpoint history {path}")
 
 
 def _print_tables(summary: CheckpointSummary) -> None:
@@ -226,7 +226,7 @@ def history_row(journal: Journal) -> dict[str, Any]:
         "batch": f"{journal.newest.offsets:,} → {journal.batch:,}",
         "asked": journal.request or None,
         "reason": journal.reason,
-        "moved": f"{change['files']:,} files, {size(change['bytes'])}",
+        "moved": f"{plural(change['files'], 'file')}, {size(change['bytes'])}",
         "state": state or None,
         "id": journal.id,
     }

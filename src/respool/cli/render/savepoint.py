@@ -11,6 +11,7 @@ from respool.operations.plan_text import time_text
 from respool.operations.savepoints import SavepointReport
 from respool.savepoint.store import StoredSavepoint
 from respool.sinks.registry import SinkPosition
+from respool.text import plural
 
 
 def savepoint_json(savepoint: StoredSavepoint) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def savepoint_lines(savepoint: StoredSavepoint) -> Iterator[str]:
     yield line("Watermark", facts["watermark"] or "none yet")
     for source in manifest.sources:
         yield line(f"Source {source.source}", text_of(source.end))
-    operators = f"{manifest.operators} stateful operator{'s' * (manifest.operators > 1)}"
+    operators = plural(manifest.operators, "stateful operator")
     yield line("State", operators if manifest.operators else "none")
     yield line("Output", position_text(manifest.sink))
     if manifest.not_included:
@@ -82,8 +83,7 @@ def savepoint_lines(savepoint: StoredSavepoint) -> Iterator[str]:
 def left_out_text(savepoint: StoredSavepoint) -> str:
     """Return what was in the checkpoint, is not Spark's, and is not in the savepoint."""
     parts = (
-        f"{entry.path} ({entry.files:,} file{'s' * (entry.files != 1)}, {size(entry.size)})"
-        for entry in savepoint.manifest.not_included
+        f"{entry.path} ({plural(entry.files, 'file')}, {size(entry.size)})" for entry in savepoint.manifest.not_included
     )
     return ", ".join(parts)
 
@@ -101,7 +101,7 @@ def position_text(position: SinkPosition) -> str:
 
 def files_text(savepoint: StoredSavepoint) -> str:
     """Return how many files a savepoint has, and their size."""
-    return f"{len(savepoint.manifest.files):,} files, {size(savepoint.manifest.size)}"
+    return f"{plural(len(savepoint.manifest.files), 'file')}, {size(savepoint.manifest.size)}"
 
 
 def print_created(savepoint: StoredSavepoint, path: str) -> None:
@@ -121,7 +121,7 @@ def print_report(report: SavepointReport, savepoint: StoredSavepoint) -> None:
     for note in report.notes:
         print_result(f"• {note}")
     for table, rows in (report.loaded or {}).items():
-        print_result(f"✓ {table}: {rows:,} row{'s' * (rows != 1)}")
+        print_result(f"✓ {table}: {plural(rows, 'row')}")
     if report.ok:
         print_result(f"{files_text(savepoint)}, as they were saved. A query can start from it.")
 

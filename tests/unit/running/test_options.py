@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from respool.running import partitions
+from respool.running import options
 from respool.visits.counts import visit_counts
 
 
@@ -23,7 +23,7 @@ from respool.visits.counts import visit_counts
 def test_as_many_as_tasks_run_at_once_and_at_most_twice_those_of_the_topic(
     cores: int | None, topic_partitions: int, chosen: int
 ) -> None:
-    assert partitions.suggest(cores, topic_partitions) == chosen
+    assert options.suggested_partitions(cores, topic_partitions) == chosen
 
 
 class FakeSession:
@@ -42,13 +42,13 @@ class FakeSession:
 
 def is_given(folder: Path, spark: dict[str, str] | None = None, **of_pipeline: str) -> bool:
     session: Any = FakeSession(**(spark or {}))
-    return partitions.is_given(session, replace(visit_counts(), spark=of_pipeline), str(folder))
+    return options.has_partitions(session, replace(visit_counts(), spark=of_pipeline), str(folder))
 
 
 def test_a_setting_of_the_user_or_of_the_pipeline_wins(tmp_path: Path) -> None:
     assert not is_given(tmp_path)
-    assert is_given(tmp_path, {partitions.PARTITIONS: "64"})
-    assert is_given(tmp_path, None, **{partitions.PARTITIONS: "64"})
+    assert is_given(tmp_path, {options.PARTITIONS: "64"})
+    assert is_given(tmp_path, None, **{options.PARTITIONS: "64"})
 
 
 def test_a_checkpoint_with_a_batch_keeps_its_number(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_checkpoint_with_a_batch_keeps_its_number(tmp_path: Path) -> None:
 
 
 def test_the_choice_is_explained() -> None:
-    assert partitions.describe(visit_counts(topic="in"), 2, 2, 4) == (
+    assert options.partitions_note(visit_counts(topic="in"), 2, 2, 4) == (
         "visit-counts: its state is in 2 partitions (2 cores, 4 partitions of in). The checkpoint keeps this number; "
         "to choose another, set spark.sql.shuffle.partitions before the first start."
     )
