@@ -88,3 +88,4 @@ def test_schemas_of_each_version_are_read() -> None:
     assert families(text("v2") + texts('{"k"', ":1}") + texts('{"v":2}')) == (default,)
     family = text("timers") + b"\0\1" + texts('{"k":1}') + b"\0\1" + texts('{"v":', "2}") + texts("{}") * 2
     assert families(text("v3") + struct.pack(">i", 2) + family * 2) == (ColumnFamily("timers", {"k": 1}, {"v": 2}),) * 2
+    assert families(text("v3") + struct.pack(">i", 0)) == ()

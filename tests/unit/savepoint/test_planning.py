@@ -501,7 +501,7 @@ def test_a_fork_of_a_lost_checkpoint_keeps_its_own_pipeline(tmp_path: Path) -> N
     ("batches", "note"),
     [
         (5, None),
-        (7, "The fork has read 20 records more than the pipeline: only the fork has their results."),
+        (7, "The fork has read 20 records more than the pipeline: only the fork has results of them."),
         (2, "The pipeline has read 30 records more than the fork: they are read again."),
     ],
 )
