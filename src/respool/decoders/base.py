@@ -95,12 +95,12 @@ class ValueDecoder(ABC):
     @property
     def time_column(self) -> str:
         """The column of events that has the event time."""
-        return self._time().column
+        return self.parse_time().column
 
     def columns(self) -> set[str]:
         """Return the columns of records that it needs."""
         parts = {"value" if part == "tombstone" else part for part in self.include}
-        needs_time = not self._time().path or self.tombstones == "keep"
+        needs_time = not self.parse_time().path or self.tombstones == "keep"
         return {"value", *parts, *(("timestamp",) if needs_time else ())}
 
     def check(self) -> list[str]:
@@ -121,7 +121,7 @@ class ValueDecoder(ABC):
         self._check_options()
         parsed = self._parse(records)
         self._check(parsed.schema, types)
-        time = self._time(parsed.schema)
+        time = self.parse_time(parsed.schema)
         kept = (quote(name) for name in records.columns if name not in (_TIME, _REASON))
         added = (column.alias(name) for name, column in parsed.columns.items())
         rows = parsed.records.select(*kept, *added, F.expr(f"value IS NULL AS {_NONE}"))
@@ -130,7 +130,8 @@ class ValueDecoder(ABC):
         dropped = F.col(_NONE) if self.tombstones == "drop" else None
         return Decoded(rows, F.col(_REASON), self._fields(time, parsed.schema), F.col(_TIME), dropped)
 
-    def _time(self, schema: "StructType | None" = None) -> EventTime:
+    def parse_time(self, schema: "StructType | None" = None) -> EventTime:
+        """Return which field has the event time, in a schema or in the declared one."""
         self._check_options()
         schema = self.schema_of_events(plain_types) if schema is None and "." in self.event_time else schema
         return times.parse_event_time(self.event_time, self.time_unit, schema.names if schema else [self.event_time])
@@ -181,7 +182,7 @@ class ValueDecoder(ABC):
                 f"The decoder's schema has the field '{twice}' twice; Spark ignores the case of field names. "
                 "Leave one of them out."
             )
-        time = self._time(schema)
+        time = self.parse_time(schema)
         if time.path:
             times.require_readable(time, times.leaf_type(time, schema), types)
         added = [*((EVENT_TIME,) if len(time.path) != 1 else ()), *((RECORD,) if self.include else ())]

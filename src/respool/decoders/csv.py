@@ -55,7 +55,7 @@ class CsvDecoder(ValueDecoder):
                     f"The decoder's field '{field.name}' is of the type {field.dataType.simpleString()}, which a line "
                     "of CSV cannot have. Declare it as STRING, and parse it in the transform."
                 )
-        time = self._time(schema)
+        time = self.parse_time(schema)
         require_timestamp(time, schema)
         return replace_leaf(schema, time.path, types.StringType(), types)
 

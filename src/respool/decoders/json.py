@@ -65,7 +65,7 @@ class JsonDecoder(ValueDecoder):
     def schema_of_events(self, types: Any) -> "StructType":
         """Return the declared fields, the event time as text."""
         schema = declared_schema(self.schema, types)
-        require_timestamp(self._time(schema), schema)
+        require_timestamp(self.parse_time(schema), schema)
         return _text_time(schema, self, types)
 
     def _own_identity(self) -> Mapping[str, Any]:
@@ -121,7 +121,7 @@ def _parse_schema(decoder: JsonDecoder) -> "StructType":
             f"The decoder's schema '{decoder.schema}' is not readable. Write fields as NAME TYPE, separated by commas, "
             "such as: visit_id STRING NOT NULL, event_time TIMESTAMP."
         ) from error
-    require_timestamp(decoder._time(schema), schema)
+    require_timestamp(decoder.parse_time(schema), schema)
     return schema
 
 
@@ -172,7 +172,7 @@ def _from_json(fields: "StructType") -> "Column":
 
 
 def _text_time(schema: "StructType", decoder: JsonDecoder, types: Any) -> "StructType":
-    return replace_leaf(schema, decoder._time(schema).path, types.StringType(), types)
+    return replace_leaf(schema, decoder.parse_time(schema).path, types.StringType(), types)
 
 
 def _with_corrupt(fields: "StructType") -> "StructType":

@@ -73,7 +73,7 @@ def reading_whole(fs: Any) -> dict[str, Any]:
 
     Older versions of s3fs never read a file in parts.
     """
-    return {"max_concurrency": 1} if "max_concurrency" in signature(fs._cat_file).parameters else {}
+    return {"max_concurrency": 1} if "max_concurrency" in signature(fs.cat_file).parameters else {}
 
 
 def delete(fs: Any, path: str) -> None:
