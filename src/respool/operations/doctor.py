@@ -74,7 +74,18 @@ def _packages() -> MachineCheck:
     if missing_or_wrong:
         problems = "; ".join(missing_or_wrong)
         return MachineCheck("packages", "broken", f"{problems}. Install respool again: pip install --force respool.")
+    if not _runs_pipelines():
+        installed.append("no pyspark: pip install 'respool[spark]' adds what runs pipelines")
     return MachineCheck("packages", "ok", ", ".join(installed))
+
+
+def _runs_pipelines() -> bool:
+    """Return whether pyspark is installed: without it, respool inspects and changes checkpoints."""
+    try:
+        metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _compare_packages() -> tuple[list[str], list[str]]:
@@ -83,9 +94,10 @@ def _compare_packages() -> tuple[list[str], list[str]]:
 
     problems: list[str] = []
     installed: list[str] = []
+    extras = ("", "spark") if _runs_pipelines() else ("",)
     for line in metadata.requires("respool") or []:
         requirement = Requirement(line)
-        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+        if requirement.marker and not any(requirement.marker.evaluate({"extra": extra}) for extra in extras):
             continue
         name = requirement.name
         try:

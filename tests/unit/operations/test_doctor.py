@@ -75,6 +75,20 @@ def test_a_package_out_of_bounds_is_broken(monkeypatch: pytest.MonkeyPatch) -> N
     assert checks()["packages"]["found"].startswith("pandas is 3.0.1, expected ")
 
 
+def test_pyspark_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = metadata.version
+
+    def version(name: str) -> str:
+        if name in ("pyspark", "pandas"):
+            raise metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    packages = checks()["packages"]
+    assert packages["state"] == "ok"
+    assert "pip install 'respool[spark]'" in packages["found"]
+
+
 def test_a_missing_package_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     def version(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
@@ -167,4 +181,4 @@ def test_jars_are_printed_for_spark_submit() -> None:
     assert json.loads(run("jars", "--json").stdout) == needed
     with_s3 = run("jars", "--with", "s3").stdout.rstrip().split(",")
     assert with_s3[: len(needed)] == needed
-    assert {Path(path).name for path in with_s3[len(needed) :]} == jars.locked("s3").keys()
+    assert {Path(path).name for path in with_s3[len(needed) :]} == {*jars.locked("s3"), jvm_classes.S3_JAR.name}

@@ -76,11 +76,11 @@ def test_a_key_of_one_column_may_be_text(sink: KafkaSink | DeltaSink | JdbcSink)
         (lambda: JdbcSink(DB, "a.b.c", key="a"), "JdbcSink.table is 'a.b.c'"),
         (lambda: JdbcSink(DB, "t", key="a", latest_by="a"), "JdbcSink.key and JdbcSink.latest_by both"),
         (lambda: JdbcSink(DB, "t", key="a", password_env="A", password_file="b"), "exclude each other"),
-        (lambda: pipeline(), "needs either `sink` or `sinks`"),
-        (lambda: pipeline(sink=ConsoleSink(), sinks=[ConsoleSink()]), "needs either `sink` or `sinks`"),
+        (lambda: pipeline(), "has no sink. Give it one, such as sink="),
+        (lambda: pipeline(sink=ConsoleSink(), sinks=[ConsoleSink()]), "has `sink` and `sinks`"),
         (lambda: pipeline(sinks=[ConsoleSink()]), "Pipeline.sinks has 1 sinks; expected two"),
         (lambda: pipeline(sinks=[KafkaSink("t"), KafkaSink("t", key="a")]), "has the Kafka topic t twice"),
-        (lambda: pipeline(sink=ConsoleSink(), output_mode="updte"), "Pipeline.output_mode .* Did you mean 'update'"),
+        (lambda: pipeline(sink=ConsoleSink(), output_mode="updte"), "The output mode of .* Did you mean 'update'"),
     ],
 )
 def test_a_mistake_is_refused_with_the_name_of_its_field(make: Callable[[], object], message: str) -> None:
