@@ -4,7 +4,6 @@ Everything listens on 127.0.0.1. The Python of the executors has numpy, pandas, 
 neither respool nor a test's modules are there, unless they are shipped.
 """
 
-import ctypes
 import os
 import re
 import signal
@@ -18,10 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from respool.spark import internals
-from support.processes import children_of
+from support.processes import children_of, ending_with_the_tests
 
 _PATIENCE = 120
-_PR_SET_PDEATHSIG = 1
 # What Spark's workers import, as an administrator would have installed it on the hosts of a cluster.
 _OF_EXECUTORS = ("numpy*", "pandas", "pandas-*", "pyarrow*", "google", "dateutil", "pytz", "six.py", "tzdata")
 # Small enough for a machine that runs other tests as well.
@@ -172,22 +170,17 @@ def _start(name: str, words: list[str], folder: Path) -> "tuple[subprocess.Popen
     log = folder / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [os.path.join(home, "bin", "spark-class"), f"org.apache.spark.deploy.{name}", *words],
+            ending_with_the_tests(
+                [os.path.join(home, "bin", "spark-class"), f"org.apache.spark.deploy.{name}", *words]
+            ),
             cwd=folder,
             env=environ,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_end_with_the_tests,
         )
     return process, log
-
-
-def _end_with_the_tests() -> None:
-    """Let Linux kill this process when the thread of the tests that starts it ends, however it ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _await(process: "subprocess.Popen[bytes]", log: Path, pattern: str) -> str:

@@ -4,7 +4,6 @@ It has atomic conditional writes, S3's error codes, Hadoop's markers of folders,
 everything, `READER` may list and read.
 """
 
-import ctypes
 import json
 import os
 import signal
@@ -21,6 +20,7 @@ import pytest
 
 from respool.settings import Settings
 from respool.storage import object_store
+from support.processes import ending_with_the_tests
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,19 +60,20 @@ def serving(folder: Path) -> Iterator[str]:
     address = f"http://127.0.0.1:{ports[2 * _SERVERS.index('s3')]}"
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            [
-                *(str(_WEED), "-logtostderr=true", "server", "-filer", "-s3", f"-dir={folder}/data", *words),
-                *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false", "-s3.iam=false"),
-                *("-master.volumeSizeLimitMB=64", "-volume.max=100", "-volume.minFreeSpace=1MiB"),
-                *(f"-s3.config={folder}/accounts.json", "-s3.autoCreateBucket=false"),
-                *("-s3.port.iceberg=0", "-s3.port.lance=0"),
-            ],
+            ending_with_the_tests(
+                [
+                    *(str(_WEED), "-logtostderr=true", "server", "-filer", "-s3", f"-dir={folder}/data", *words),
+                    *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false", "-s3.iam=false"),
+                    *("-master.volumeSizeLimitMB=64", "-volume.max=100", "-volume.minFreeSpace=1MiB"),
+                    *(f"-s3.config={folder}/accounts.json", "-s3.autoCreateBucket=false"),
+                    *("-s3.port.iceberg=0", "-s3.port.lance=0"),
+                ]
+            ),
             cwd=folder,
             env={**os.environ, "HOME": str(folder)},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            preexec_fn=_end_with_parent,
         )
         try:
             _await_writes(process, address, folder / "log")
@@ -123,10 +124,6 @@ def environment(address: str, account: Account = OWNER) -> dict[str, str]:
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",
     }
-
-
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: a killed test run leaves no server behind
 
 
 def _free_ports(count: int) -> list[int]:

@@ -22,6 +22,7 @@ _RAW, _COMPRESSED = 0x10, 0x20
 _LEAST_BITS = 10  # of the size of a block
 _MOST = 1 << 26  # larger than any block that Spark writes with snappy
 _MOST_PLAIN = 1 << 31  # bytes held in memory to read the records of one file
+_PIECE = 2**20  # bytes that are decompressed at a time
 _MOST_PACKED = {"lz4_raw": 255, "snappy": 22}  # the largest compression ratio, by format
 _SEED = 0x9747B28C
 _SUM_BITS = 0x0FFFFFFF  # lz4-java keeps 28 bits of the checksum
@@ -125,11 +126,14 @@ def _zstd(data: bytes) -> bytes:
     _require_magic(data, _ZSTD)
     try:
         with pyarrow.CompressedInputStream(pyarrow.BufferReader(data), "zstd") as stream:
-            plain = bytes(stream.read(_MOST_PLAIN + 1))
+            parts, held = [], 0
+            # `read` reserves as many bytes as it is asked for.
+            while piece := stream.read(_PIECE):
+                held = _held(held, len(piece))
+                parts.append(piece)
     except (OSError, ValueError) as error:
         raise _BrokenError(f"it cannot be decompressed ({error})") from error
-    _held(0, len(plain))
-    return plain
+    return b"".join(parts)
 
 
 def _snappy(data: bytes) -> bytes:

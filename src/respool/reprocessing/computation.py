@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from typing_extensions import assert_never
 
@@ -59,7 +60,7 @@ class Computation:
                 rows = self._results_of(self._sessions(results, span, first=number == 0))
                 for name in (*results.key, results.start, results.end):
                     _require(rows, name)
-                return rows
+                return _filtered_as_results(rows)
             case _:
                 assert_never(results)
 
@@ -119,6 +120,17 @@ class Computation:
         limits = self.reader.events
         assert limits is not None
         return whole_sessions(sessions, decoder.time_column, self.events, span, limits, backward=first)
+
+
+def _filtered_as_results(rows: "DataFrame") -> "DataFrame":
+    """Return results of which a filter leaves out whole sessions.
+
+    Spark pushes a filter of a `session_window` below the aggregation, where it leaves out events before they are
+    merged; `observe` prevents that.
+    """
+    from pyspark.sql import functions as F
+
+    return rows.observe(f"respool-{uuid4().hex}", F.count(F.lit(1)).alias("results"))
 
 
 def check_windows(rows: "DataFrame", windows: Windows, pipeline: str) -> None:

@@ -25,7 +25,7 @@ from support.checkpoints import unpack
 BUCKET = "test-bucket"
 CHECKPOINT = f"s3://{BUCKET}/checkpoint"
 _PLAIN = {"allow_http": "true"}
-_CHANGING = ("create", "replace", "move", "delete")
+_CHANGING = ("create", "replace", "move", "delete", "copy_inside")
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -188,12 +188,12 @@ def _break(broken: pytest.MonkeyPatch, at: int) -> None:
     def failing(name: str) -> Callable[..., Any]:
         change = getattr(RemoteWriter, name)
 
-        def run(self: RemoteWriter, path: str, *rest: Any) -> Any:
-            if not path.endswith("lease.json"):
-                changes.append(path)
+        def run(self: RemoteWriter, *given: Any) -> Any:
+            if not str(given[0]).endswith("lease.json"):
+                changes.append(name)
                 if len(changes) - 1 == at:
                     raise Cut
-            return change(self, path, *rest)
+            return change(self, *given)
 
         return run
 
