@@ -179,7 +179,7 @@ def test_records_outlive_kill_9(settings: Settings, home: Path) -> None:
 def test_a_taken_port_moves_the_broker_unless_the_port_was_requested(settings: Settings, home: Path) -> None:
     broker.stop(home)
     with socket.create_server(("127.0.0.1", settings.broker_port)):
-        with pytest.raises(BrokerError, match=rf"Port {settings.broker_port} is in use.*leave --port out"):
+        with pytest.raises(BrokerError, match=rf"Port {settings.broker_port} is in use.*omit --port"):
             broker.start(settings, port=settings.broker_port)
         assert broker.status(home).state == "stopped"
         moved = broker.start(settings)

@@ -52,6 +52,10 @@ def ran(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Call
             folder = tmp_path_factory.mktemp(kind)
             source = write_files(folder / "input", range(FIRST))
             results = run(spark, KIND[kind], source, folder / "checkpoint", FIRST - 1)
+            while kind == "hdfs" and newest(folder / "checkpoint", "snapshot").stem == str(FIRST):
+                # Maintenance came late, and the snapshot is of the last batch: Spark would not read its delta.
+                shutil.rmtree(folder / "checkpoint")
+                results = run(spark, KIND[kind], source, folder / "checkpoint", FIRST - 1)
             write_files(folder / "input", range(FIRST, ALL))
             shutil.copytree(folder / "checkpoint", folder / "undisturbed")
             results |= run(spark, KIND[kind], source, folder / "undisturbed", ALL - 1)
@@ -154,7 +158,8 @@ def test_state_of_later_batches_goes_wrong_without_a_word_and_is_called_broken(
     shutil.copytree(before.checkpoint, checkpoint)
     for partition in (0, 1):
         folder = checkpoint / f"state/0/{partition}"
-        shutil.copy(folder / "4.snapshot", folder / f"{ALL}.snapshot")
+        oldest = min(folder.glob("*.snapshot"), key=lambda path: int(path.stem))
+        shutil.copy(oldest, folder / f"{ALL}.snapshot")
     (remedy,) = remedies(checkpoint)
     shutil.copytree(checkpoint, started)
     apply_remedy(checkpoint, remedy)

@@ -72,7 +72,7 @@ def test_a_batch_is_computed_once(stage: SinkStage) -> None:
         computed.add(1)
         return value
 
-    counted = F.udf(count, "int").asNondeterministic()
+    counted = F.udf(count, "int", useArrow=False).asNondeterministic()
     frames: list[int] = []
 
     def collect(rows: "DataFrame", batch: int) -> None:
