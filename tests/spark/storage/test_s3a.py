@@ -36,7 +36,7 @@ def settings_of(tmp_path: Path) -> Callable[[str], Settings]:
 
 
 def neutral(value: Any, *places: str) -> Any:
-    """Return facts without what differs between two places: addresses, times and ids, and the sizes of files with them."""
+    """Return facts without what differs between two places: addresses, times, ids, and the sizes of files."""
     text = json.dumps(value, sort_keys=True, default=str)
     for place in places:
         text = text.replace(place, "PLACE")
