@@ -116,7 +116,7 @@ class AvroFormat:
         from pyspark.sql.pandas.types import to_arrow_type
 
         require_fastavro()
-        kind = to_arrow_type(rows)
+        kind = to_arrow_type(rows, timezone="UTC")
         schema = type(frame.schema)(list(frame.schema.fields)).add("fields", rows)
         return frame.mapInArrow(_decoder(json.dumps(self.parsed), kind, self.registry, self.registry_auth_env), schema)
 

@@ -312,7 +312,7 @@ def test_a_gap_in_the_archive_is_reported(make: MakeStage, monkeypatch: pytest.M
     here.send(click("07:05:00"))
     here.live(archived=False)
     before = here.published()
-    with pytest.raises(ReprocessError, match=r"lacks 1 records of .* among them offsets 16 to 16 of partition 0"):
+    with pytest.raises(ReprocessError, match=r"lacks 1 record of .* among them offsets 16 to 16 of partition 0"):
         here.reprocess(*SPAN)
     assert here.published() == before
     assert here.reprocess(*SPAN, allow_partial=True).results == 1
