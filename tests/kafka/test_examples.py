@@ -105,16 +105,17 @@ def test_deduplication(example: Example) -> None:
 
 
 def test_sliding_windows(example: Example) -> None:
-    example.send("orders", order(1, "07:05", 2.0), order(2, "07:15", 3.0))
+    closing = order(3, "20:00", 9.0)  # the windows before it are closed
+    example.send("orders", order(1, "07:05", 2.0), order(2, "07:15", 3.0), closing)
     example.run("sliding_windows:revenue", "sliding_windows:orders_archive")
-    revenue = {row["window"]["start"].strftime("%H:%M"): row["revenue"] for row in example.table("revenue")}
+    starts = {row["window"]["start"].strftime("%H:%M"): row["revenue"] for row in example.table("revenue")}
+    revenue = {start: value for start, value in starts.items() if start < "12:00"}
     assert len(revenue) == 7
     assert sorted(revenue.values()) == [2.0, 3.0, 5.0, 5.0, 5.0, 5.0, 5.0]
     plan = package.plan_reprocess(
         package.find_pipeline("sliding_windows:revenue"),
         "2025-09-04T07:00Z",
         "2025-09-04T07:10Z",
-        allow_open=True,
         settings=example.settings,
     )
     report = package.audit(plan, spark=example.spark)

@@ -90,10 +90,12 @@ def test_a_version_is_written_once(spark: "SparkSession", s3a: str, scheme: str)
     conf.set("fs.s3.impl", "org.apache.hadoop.fs.s3a.S3AFileSystem")
     name = spark.sparkContext.getConf().get(f"spark.delta.logStore.{scheme}.impl")
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    store = loader.loadClass(name).getConstructors()[0].newInstance([conf])
+    arguments = spark.sparkContext._gateway.new_array(jvm.java.lang.Object, 1)
+    arguments[0] = conf
+    store = loader.loadClass(name).getConstructors()[0].newInstance(arguments)
 
     def write(line: str, overwrite: bool = False) -> None:
-        store.write(path, jvm.java.util.Arrays.asList([line]).iterator(), overwrite, conf)
+        store.write(path, jvm.java.util.ArrayList([line]).iterator(), overwrite, conf)
 
     write("first")
     write("first")  # an answer was lost, and the client repeats the write

@@ -20,9 +20,10 @@ SEVEN = datetime(2025, 9, 4, 7, tzinfo=timezone.utc)
 
 @pytest.fixture
 def stage(spark: "SparkSession", tmp_path: Path) -> SinkStage:
-    spark.conf.set("spark.sql.shuffle.partitions", "1")
-    spark.conf.set("spark.databricks.delta.snapshotPartitions", "1")
-    return SinkStage(spark, tmp_path)
+    session = spark.newSession()  # its settings are those of these tests alone
+    session.conf.set("spark.sql.shuffle.partitions", "1")
+    session.conf.set("spark.databricks.delta.snapshotPartitions", "1")
+    return SinkStage(session, tmp_path)
 
 
 def held(stage: SinkStage, table: str = "out") -> list[Any]:

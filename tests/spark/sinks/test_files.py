@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def stage(spark: "SparkSession", tmp_path: Path) -> SinkStage:
-    spark.conf.set("spark.sql.shuffle.partitions", "1")
-    made = SinkStage(spark, tmp_path, "id INT, day STRING")
+    session = spark.newSession()  # its settings are those of these tests alone
+    session.conf.set("spark.sql.shuffle.partitions", "1")
+    made = SinkStage(session, tmp_path, "id INT, day STRING")
     for batch in range(4):
         made.feed(batch, rows(batch))
     return made

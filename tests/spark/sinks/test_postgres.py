@@ -1,6 +1,7 @@
 """A pipeline into a real PostgreSQL: types, crashes, rewinds, and what is read back."""
 
 import uuid
+from dataclasses import replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -45,8 +46,9 @@ TYPES = (
 @pytest.fixture
 def stage(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SinkStage:
     monkeypatch.setenv("TEST_PASSWORD", PASSWORD)
-    spark.conf.set("spark.sql.shuffle.partitions", "1")
-    return SinkStage(spark, tmp_path, "id INT, n INT, gone BOOLEAN")
+    session = spark.newSession()  # its settings are those of these tests alone
+    session.conf.set("spark.sql.shuffle.partitions", "1")
+    return SinkStage(session, tmp_path, "id INT, n INT, gone BOOLEAN")
 
 
 @pytest.fixture
@@ -97,6 +99,7 @@ def test_every_type_is_read_back_as_it_was_written(
     session = stage.spark.newSession()
     session.conf.set("spark.sql.session.timeZone", zone)
     frame = session.range(1).selectExpr(*TYPES)
+    sink = replace(sink, withdrawn=None)
     sink.write(frame, context(stage))
     columns = "amount, day, at, local::text, bytes, nested->>'start', list::text"
     assert postgres.rows(f"SELECT {columns} FROM {sink.table}") == [
@@ -144,5 +147,6 @@ def test_the_password_is_not_in_the_plan_of_a_rewind(stage: SinkStage, sink: Jdb
 
 def test_a_time_of_summer_is_kept(stage: SinkStage, postgres: PostgresServer, sink: JdbcSink) -> None:
     frame = stage.spark.sql("SELECT 1 AS id, 1 AS n, TIMESTAMP'2025-07-01T00:00:00Z' AS at")
+    sink = replace(sink, withdrawn=None)
     sink.write(frame, context(stage))
     assert postgres.rows(f"SELECT at FROM {sink.table}") == [(datetime(2025, 7, 1, tzinfo=timezone.utc),)]

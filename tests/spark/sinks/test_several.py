@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def stage(spark: "SparkSession", tmp_path: Path) -> SinkStage:
-    spark.conf.set("spark.sql.shuffle.partitions", "1")
-    spark.conf.set("spark.databricks.delta.snapshotPartitions", "1")
-    made = SinkStage(spark, tmp_path)
+    session = spark.newSession()  # its settings are those of these tests alone
+    session.conf.set("spark.sql.shuffle.partitions", "1")
+    session.conf.set("spark.databricks.delta.snapshotPartitions", "1")
+    made = SinkStage(session, tmp_path)
     for batch in range(3):
         made.feed(batch, [{"id": batch * 2}, {"id": batch * 2 + 1}])
     return made
