@@ -82,15 +82,15 @@ class _Reader:
         import pyarrow.fs as pa_fs
 
         from respool.locations import local_path
-        from respool.storage.object_store import delta_options
+        from respool.storage.remote import open_store
 
         root = local_path(table)
         if root is not None:
             self._files: Any = pa_fs.SubTreeFileSystem(str(root), pa_fs.LocalFileSystem())
         else:
-            from deltalake.fs import DeltaStorageHandler
-
-            self._files = pa_fs.PyFileSystem(DeltaStorageHandler(table, delta_options(table)))
+            # Not delta-rs's own handler: it blocks all threads of this process while it waits for the store.
+            store, folder = open_store(table)
+            self._files = pa_fs.SubTreeFileSystem(folder, pa_fs.PyFileSystem(pa_fs.FSSpecHandler(store)))
         # Rows that a later commit deleted are still in their file; a mask shows which are left.
         masks = pa.table(opened.deletion_vectors()).to_pydict() if _has_masks(opened) else {}
         self._left = {

@@ -73,7 +73,7 @@ class RemoteReader:
     def __init__(self, url: str) -> None:
         """Open the filesystem of the URL; its own library finds the credentials."""
         self.root = canonical_location(url)
-        self._fs, self._path = _filesystem(self.root)
+        self._fs, self._path = open_store(self.root)
         protocol = self._fs.protocol
         self._protocols = frozenset((protocol,) if isinstance(protocol, str) else protocol)
         self._renames = bool(_RENAMING & self._protocols)
@@ -496,7 +496,8 @@ def _translate_errors(what: str) -> Iterator[None]:
             raise known from error
 
 
-def _filesystem(url: str) -> tuple[Any, str]:
+def open_store(url: str) -> tuple[Any, str]:
+    """Return fsspec's filesystem of a URL, with the configured credentials, and the path in it."""
     import fsspec
 
     scheme = scheme_of(url)

@@ -67,7 +67,7 @@ def outcome(spark: "SparkSession", kafka: KafkaCluster, settings: Settings, topi
     facts["state"] = checkpoint.state(spark=spark).rows
     assert checkpoint.verify().ok
 
-    archive = respool.Archive(pipeline.archive or "", settings=settings)
+    archive = respool.Archive(f"{topic}_table", settings=settings)
     facts["archived"] = archive.contents().records
     open_table(archive.location).delete("offset % 7 = 3")
     report = archive.verify()

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TESTS = Path(__file__).parents[2]
-# 200 commits in all, by two JVMs and delta-rs.
-HERE, ANOTHER_SPARK, DELTA_RS = 35, 35, 130
+# Commits in all, by two JVMs and delta-rs: RACE_COMMITS=200 pytest tests/spark/delta
+_COMMITS = int(os.environ.get("RACE_COMMITS", "60"))
+HERE = ANOTHER_SPARK = _COMMITS // 6
+DELTA_RS = _COMMITS - HERE - ANOTHER_SPARK
 
 
 @contextmanager
