@@ -92,7 +92,8 @@ def test_a_version_is_written_once(spark: "SparkSession", s3a: str, scheme: str)
     conf.set("fs.s3.impl", "org.apache.hadoop.fs.s3a.S3AFileSystem")
     name = spark.sparkContext.getConf().get(f"spark.delta.logStore.{scheme}.impl")
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    arguments = spark.sparkContext._gateway.new_array(jvm.java.lang.Object, 1)
+    gateway: Any = spark.sparkContext._gateway
+    arguments = gateway.new_array(jvm.java.lang.Object, 1)
     arguments[0] = conf
     store = loader.loadClass(name).getConstructors()[0].newInstance(arguments)
 
