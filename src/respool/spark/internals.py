@@ -260,19 +260,20 @@ def short_errors() -> Iterator[None]:
     from py4j.protocol import Py4JJavaError
     from pyspark import SparkContext
 
-    class ShortJavaError(Py4JJavaError):  # type: ignore[misc]
-        """The same error, with a text that Spark recognizes: by py4j's name of the class."""
-
-        __module__, __qualname__ = Py4JJavaError.__module__, Py4JJavaError.__qualname__
-
-        def __str__(self) -> str:
-            return self.text  # type: ignore[no-any-return]
-
     try:
         yield
     except Py4JJavaError as error:
         text = str(error)
         if len(text) > _MOST_TEXT:
+
+            class ShortJavaError(Py4JJavaError):  # type: ignore[misc]
+                """The same error, with a text that Spark recognizes: by py4j's name of the class."""
+
+                __module__, __qualname__ = Py4JJavaError.__module__, Py4JJavaError.__qualname__
+
+                def __str__(self) -> str:
+                    return self.text  # type: ignore[no-any-return]
+
             jvm: Any = SparkContext._jvm
             logger = jvm.org.apache.logging.log4j.LogManager.getLogger("respool.batch")
             logger.warn("A batch has failed", error.java_exception)
