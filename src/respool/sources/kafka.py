@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Literal
 
-from respool.errors import PipelineError, SettingsError
+from respool.errors import PipelineError
 from respool.identity import Identity
 from respool.kafka import records, topics
 from respool.kafka.cluster import KafkaCluster
-from respool.sources.protocol import ReadContext, check_choice, check_options
-from respool.times import parse_time
+from respool.sources.protocol import ReadContext, check_choice, check_options, parse_start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,13 +88,11 @@ class KafkaSource:
             case "earliest" | "latest":
                 return
             case str() as text:
-                try:
-                    object.__setattr__(self, "starting", parse_time(text, timezone.utc))
-                except SettingsError as error:
-                    raise PipelineError(
-                        f"starting is '{text}'; expected earliest, latest, a time such as 2025-09-04T07:30Z, or "
-                        "offsets. Correct it."
-                    ) from error
+                object.__setattr__(
+                    self,
+                    "starting",
+                    parse_start(text, "earliest, latest, a time such as 2025-09-04T07:30Z, or offsets"),
+                )
             case datetime() as time:
                 if time.tzinfo is None:
                     raise PipelineError(f"starting is {time} without a time zone. Give it one: tzinfo=timezone.utc.")

@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from respool.errors import PipelineError
+from respool.errors import PipelineError, SettingsError
 from respool.identity import Identity
 from respool.kafka.cluster import KafkaCluster
 from respool.locations import under
 from respool.settings import Settings
 from respool.text import did_you_mean
+from respool.times import parse_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,3 +89,11 @@ def check_choice(field: str, value: object, choices: tuple[str, ...]) -> None:
             f"{field} is {value!r}; expected {' or '.join(choices)}.{did_you_mean(str(value), list(choices))} "
             "Correct it."
         )
+
+
+def parse_start(text: str, expected: str) -> datetime:
+    """Return the time at which a new query starts; raise PipelineError, which names what a source accepts."""
+    try:
+        return parse_time(text, timezone.utc)
+    except SettingsError as error:
+        raise PipelineError(f"starting is '{text}'; expected {expected}. Correct it.") from error

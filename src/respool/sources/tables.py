@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from respool.errors import PipelineError, SettingsError
+from respool.errors import PipelineError
 from respool.identity import Identity
 from respool.locations import absolute, canonical_location, for_spark
-from respool.sources.protocol import ReadContext, check_options, table_location
-from respool.times import parse_time
+from respool.sources.protocol import ReadContext, check_options, parse_start, table_location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,13 +56,11 @@ class DeltaSource:
             case int() as version if version < 0:
                 raise PipelineError(f"starting is {version}; expected a version of 0 or more. Correct it.")
             case str() as text:
-                try:
-                    object.__setattr__(self, "starting", parse_time(text, timezone.utc))
-                except SettingsError as error:
-                    raise PipelineError(
-                        f"starting is '{text}'; expected earliest, latest, a version, or a time such as "
-                        "2025-09-04T07:30Z. Correct it."
-                    ) from error
+                object.__setattr__(
+                    self,
+                    "starting",
+                    parse_start(text, "earliest, latest, a version, or a time such as 2025-09-04T07:30Z"),
+                )
 
     def __hash__(self) -> int:
         """Return a hash of its identity."""
